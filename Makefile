@@ -1,0 +1,106 @@
+# On a machine with python3 (3.11+, with venv and headers), make and gcc: `make demo`, `make test`. The rest is for
+# those who change the SDK; `make help` lists it. Goals can be given
+#   PYTHON=python3.12 VENV=.venv-3.12   another interpreter, in an environment of its own
+#   ARGS="-k region -x"                 more arguments for what the goal runs
+#   TORCH=no                            leave torch out of the test environment
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+TORCH ?= yes
+
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+BUILD := build/$(notdir $(VENV))
+# What the installation depends on; Python files do not count, since it is an editable one.
+COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch])
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types sanitize bench wheel-check clean distclean
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r goal text; do \
+	    printf '  make %-12s %s\n' "$$goal" "$$text"; done
+
+# ---- environments; a stamp each, so that running a goal again costs nothing
+
+$(VENV)/.ready: .ci/check_python.py
+	@$(PYTHON) .ci/check_python.py
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade 'pip>=25.1' 'setuptools>=77'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.ready $(COMPILED)
+	$(PIP) install --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints-test.txt | $(VENV)/.installed
+	$(PIP) install --constraint constraints-test.txt --group test $(if $(filter no,$(TORCH)),,--group torch)
+	@touch $@
+
+$(VENV)/.tools: pyproject.toml constraints-test.txt | $(VENV)/.installed
+	$(PIP) install --constraint constraints-test.txt --group tools
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml constraints-test.txt | $(VENV)/.test
+	$(PIP) install --constraint constraints-test.txt --group bench
+	@touch $@
+
+# ---- what people run
+
+demo: $(VENV)/.installed  ## run the example program and show what it recorded
+	@mkdir -p runs
+	$(PY) examples/transformer --backend numpy --export json:runs/demo.jsonl $(ARGS)
+	$(BIN)/instrument report runs/demo.jsonl
+	@echo 'The run is in runs/demo.jsonl; more of it: $(BIN)/instrument report --help'
+
+test: $(VENV)/.installed $(VENV)/.test  ## the whole suite; torch too where this Python has a wheel of it
+	$(PY) -m pytest $(ARGS)
+
+bench: $(VENV)/.installed $(VENV)/.bench  ## what an annotation costs, beside its peers
+	$(PY) benchmarks/overhead.py $(ARGS)
+
+# ---- what CI runs besides
+
+lint: $(VENV)/.tools  ## ruff
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed $(VENV)/.tools  ## strict mypy, and the stubs against the extension
+	$(PY) -m mypy
+	$(PY) -m mypy.stubtest instrument.recorder._core
+
+# The recorder's tests against an extension built with the address and undefined-behaviour sanitizers, in a folder
+# of its own: -P keeps the source tree, and with it the ordinary extension, off the path.
+SANITIZED := $(BUILD)/sanitized
+$(SANITIZED)/.built: $(VENV)/.installed $(COMPILED)
+	INSTRUMENT_BUILD_SANITIZE=1 $(PY) setup.py --quiet build \
+	    --build-base $(SANITIZED) --build-temp $(SANITIZED)/objects --build-lib $(SANITIZED)/lib
+	@touch $@
+
+sanitize: $(SANITIZED)/.built $(VENV)/.test  ## the recorder's tests under the address and UB sanitizers
+	INSTRUMENT_BUILD_SANITIZE=1 $(PY) setup.py --quiet build_py --build-lib $(SANITIZED)/lib
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	    PYTHONMALLOC=malloc PYTHONPATH="$(abspath $(SANITIZED)/lib)" INSTRUMENT_TEST_SANITIZED=1 \
+	    $(PY) -P -m pytest -s -p no:cacheprovider tests/recorder $(ARGS)
+
+# By way of the source distribution: what it forgets is then missing here too.
+wheel-check: $(VENV)/.tools  ## the built wheel in an empty environment, imported from another folder
+	rm -rf $(BUILD)/wheel
+	$(PY) -m build --no-isolation --outdir $(BUILD)/wheel/dist . >$(BUILD)/wheel-build.log 2>&1 || \
+	    { cat $(BUILD)/wheel-build.log; exit 1; }
+	$(PYTHON) -m venv $(BUILD)/wheel/venv
+	$(BUILD)/wheel/venv/bin/python -m pip --disable-pip-version-check --quiet install $(BUILD)/wheel/dist/*.whl
+	mkdir $(BUILD)/wheel/elsewhere
+	cd $(BUILD)/wheel/elsewhere && ../venv/bin/python -I $(CURDIR)/.ci/check_wheel.py
+
+# ---- and away again
+
+clean:  ## remove what was built; environments stay
+	rm -rf build dist ./*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f instrument/recorder/*.so .venv*/.installed
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+distclean: clean  ## the environments too
+	rm -rf .venv*

@@ -1,0 +1,154 @@
+"""instrument: one annotation in operator code, every profiling tool.
+
+    import instrument
+
+    @instrument.kernel(flops=lambda q, k: 2 * q.shape[0] * k.shape[0] * q.shape[1])
+    def scores(q, k): ...
+
+    with instrument.region("load_batch", batch=32): ...
+
+    with instrument.session(export="json:run.jsonl"):
+        main()
+
+Importing it loads the standard library and the C recorder, nothing else: what measures, exports or reads a
+run is loaded by the first call that needs it. With ``INSTRUMENT_EXPORT`` or ``INSTRUMENT_MODE`` in the
+environment the import itself starts a session; with ``INSTRUMENT_DISABLED=1`` everything stays off.
+"""
+
+import os as _os
+import sys as _sys
+
+from instrument._switch import DISABLED as _DISABLED
+
+try:
+    from instrument.annotations import annotate, count, gauge, kernel, mark, observe, region, step
+except ModuleNotFoundError as _error:
+    if _error.name != "instrument.recorder._core":
+        raise
+    raise ImportError(
+        f"instrument: the C extension is not built for this Python ({_sys.implementation.cache_tag}); "
+        "`pip install .` in the source tree builds it",
+        name=_error.name,
+    ) from None
+
+# `typing.TYPE_CHECKING` would cost the import of typing; type checkers know the bare name as well.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from instrument.errors import ConfigError as ConfigError
+    from instrument.session import Session as Session
+    from instrument.session import Summary as Summary
+    from instrument.session import flush as flush
+    from instrument.session import session as session
+    from instrument.session import start as start
+    from instrument.session import stop as stop
+else:
+    del TYPE_CHECKING
+
+    def __getattr__(name):
+        home = _LAZY.get(name)
+        if home is None:
+            raise AttributeError(f"module 'instrument' has no attribute {name!r}")
+        module = __import__(home, fromlist=[name])
+        # All names of that module at once: the import has just bound `instrument.session` to the submodule of
+        # that name, and what users call is the function.
+        for lazy, its_home in _LAZY.items():
+            if its_home == home:
+                globals()[lazy] = getattr(module, lazy)
+        return globals()[name]
+
+
+__all__ = [
+    "ConfigError",
+    "Session",
+    "Summary",
+    "annotate",
+    "count",
+    "flush",
+    "gauge",
+    "kernel",
+    "mark",
+    "observe",
+    "region",
+    "session",
+    "start",
+    "step",
+    "stop",
+]
+
+__version__ = "0.1.0"
+
+__instrument_api__ = 1
+"""Says that this is `instrument-sdk`, not PyPI's unrelated `instrument`; grows with incompatible changes."""
+
+_LAZY = {
+    "ConfigError": "instrument.errors",
+    "Session": "instrument.session",
+    "Summary": "instrument.session",
+    "flush": "instrument.session",
+    "session": "instrument.session",
+    "start": "instrument.session",
+    "stop": "instrument.session",
+}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _warn_of_namesake() -> None:
+    """Warn when PyPI's unrelated `instrument` lies in the same folder; one listing of it, under 1 ms."""
+    folder = _os.path.dirname(__path__[0])
+    try:
+        neighbours = [
+            name
+            for name in _os.listdir(folder)
+            if name.startswith("instrument-") and name.endswith((".dist-info", ".egg-info"))
+        ]
+    except OSError:
+        return
+    # Half removed, it has no metadata any more; this module of its has no counterpart here.
+    if neighbours or _os.path.exists(_os.path.join(__path__[0], "output", "_numpy.py")):
+        from warnings import warn
+
+        warn(
+            "PyPI's unrelated package `instrument` is installed beside `instrument-sdk` in "
+            f"{folder}; both write to the folder `instrument`. Keep one: `pip uninstall instrument`, then "
+            "`pip install --force-reinstall --no-deps instrument-sdk`",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _is_own_command() -> bool:
+    """Whether this process is `instrument ...` or `python -m instrument ...`.
+
+    Those read runs, or start a session as their arguments say; `INSTRUMENT_EXPORT` left in the shell must not
+    make `instrument report run.jsonl` write over the run it was asked to show.
+    """
+    argv = getattr(_sys, "argv", [])
+    if not argv:
+        return False
+    if argv[0] != "-m":
+        return _os.path.basename(argv[0]) == "instrument"
+    # While `python -m` looks for its module, sys.argv is ["-m", arguments...].
+    original = _sys.orig_argv[-len(argv)] if len(argv) <= len(_sys.orig_argv) else ""
+    if original.startswith("-"):
+        original = original.partition("m")[2]
+    return original.partition(".")[0] == "instrument"
+
+
+def _start_from_environment() -> None:
+    asked = _os.environ.get("INSTRUMENT_EXPORT") or _os.environ.get("INSTRUMENT_MODE")
+    if not asked or _DISABLED or _is_own_command():
+        return
+    try:
+        from instrument.session import start
+
+        start()
+    except Exception as error:  # the program did not ask for us by a call: it runs on, unmeasured
+        text = " ".join(str(error).split()) or type(error).__name__
+        _sys.stderr.write(f"instrument: not recording: {text}\n")
+
+
+_warn_of_namesake()
+_start_from_environment()
