@@ -1,0 +1,207 @@
+/* The rare turns of entering and leaving a span. */
+#include "span.h"
+
+#include <string.h>
+
+/* After 2^32 spans a thread gets a new serial, so that ids stay unique. Spans that are open now keep the id they
+ * had: it goes among their attributes. The frame being entered comes after the wrap. */
+COLD void span_sequence_wrapped(ThreadState *state)
+{
+    for (Frame *frame = state->bottom + 1; frame <= state->top; frame++) {
+        uint64_t id = frame_id(state, frame);
+        Blob *extra = frame->state == FRAME_OPEN && !frame->keeps_id ? frame_extra(state, frame) : NULL;
+        if (!extra)
+            continue;
+        blob_word(extra, RECORD_ID, id);
+        frame->keeps_id = true;
+    }
+    thread_seal(state);
+    if (state->chunk) { /* empty: it would carry the old serial */
+        chunk_recycle(state->chunk);
+        state->chunk = NULL;
+        state->head = state->low = NULL;
+    }
+    thread_renew_serial(state);
+    for (Frame *frame = state->bottom; frame <= state->top; frame++)
+        frame->context_age = 0;
+}
+
+COLD uint64_t span_kept_id(const Frame *frame)
+{
+    const char *cursor = frame->extra->data, *end = cursor + frame->extra->length;
+    for (Record record; record_next(&cursor, end, &record);)
+        if (record.header->kind == RECORD_ID)
+            return record.slots[0];
+    return 0;
+}
+
+/* Frames that were left while others above them were open, now on top. */
+COLD void span_pop_gone(ThreadState *state)
+{
+    while (state->top->state == FRAME_GONE)
+        state->top--;
+}
+
+/* The frame of `site` where it is not simply on top: a generator that yields inside a region lets its caller's
+ * regions pile up above it. NULL when there is nothing to record. */
+COLD Frame *span_leave_below(ThreadState *state, const Site *site)
+{
+    if (state->skipped) { /* its entry found no room, and was counted then */
+        state->skipped--;
+        return NULL;
+    }
+    for (Frame *frame = state->top; frame > state->bottom; frame--) {
+        if (frame->site != site || frame->state == FRAME_GONE)
+            continue;
+        if (frame->state == FRAME_OPEN)
+            return frame;
+        /* Opened before a fork, in another process: the parent records it. */
+        frame_drop(state, frame);
+        frame->state = FRAME_GONE;
+        span_pop_gone(state);
+        return NULL;
+    }
+    lose(LOSS_UNMATCHED_EXIT, 1);
+    return NULL;
+}
+
+const char *span_error(PyObject *type, uint16_t *flags)
+{
+    if (!type || !PyType_Check(type) || PyErr_GivenExceptionMatches(type, PyExc_SystemExit) ||
+        PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) ||
+        PyErr_GivenExceptionMatches(type, PyExc_GeneratorExit))
+        return NULL;
+    const char *name = ((PyTypeObject *)type)->tp_name, *dot = strrchr(name, '.');
+    name = dot ? dot + 1 : name;
+    /* asyncio's, concurrent.futures' and trio's, known by name: importing them is not for us to do. */
+    if (strcmp(name, "CancelledError") == 0 || strcmp(name, "Cancelled") == 0) {
+        *flags |= FLAG_CANCELLED;
+        return NULL;
+    }
+    *flags |= FLAG_ERROR;
+    return name;
+}
+
+/* ---- writing ---- */
+
+/* The number of the step that a frame is in. */
+static int64_t step_of(const ThreadState *state, const Frame *frame)
+{
+    const Frame *root = state->bottom + frame->root;
+    return frame->root && root->site->kind == KIND_STEP ? carrier_step(root->carrier) : NO_STEP;
+}
+
+/* The entry that children of `parent` share, made in this chunk. The caller has checked the room. */
+static void write_context(ThreadState *state, Frame *parent)
+{
+    bool bottom = parent == state->bottom || parent->state == FRAME_INHERITED;
+    Context context = {
+        .parent_id = bottom ? 0 : frame_id(state, parent),
+        .root_id = bottom ? 0 : frame_id(state, state->bottom + parent->root),
+        .step = bottom ? NO_STEP : step_of(state, parent),
+        .task = 0,
+    };
+    state->low -= sizeof context;
+    memcpy(state->low, &context, sizeof context);
+    parent->context = (uint16_t)((state->low - state->chunk->data) / CONTEXT_UNIT);
+    parent->context_age = state->chunk_age;
+}
+
+static const Blob *carrier_blob_of(const Frame *frame) { return frame->carrier ? carrier_blob(frame->carrier) : NULL; }
+
+/* Write an event with everything that may come with one. False: dropped, and counted. */
+COLD bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const char *error)
+{
+    Frame *parent = frame - 1;
+    const Blob *blobs[2] = {carrier_blob_of(frame), frame->extra};
+    uint32_t blob_bytes = 0;
+    for (int i = 0; i < 2; i++)
+        blob_bytes += blobs[i] ? blobs[i]->length : 0;
+    int64_t step = frame->site->kind == KIND_STEP ? carrier_step(frame->carrier) : NO_STEP;
+    char error_record[ERROR_RECORD_MAX], step_record[WORD_RECORD_BYTES];
+    uint32_t error_bytes = error ? put_error_record(error_record, error) : 0;
+    uint32_t step_bytes = step != NO_STEP ? put_word_record(step_record, RECORD_STEP, (uint64_t)step) : 0;
+    uint32_t fixed = sizeof(Event) + sizeof(Context) + CONTEXT_UNIT; /* the unit: alignment of a later context */
+
+    if (blob_bytes + error_bytes + step_bytes > MAX_BLOB || fixed + blob_bytes + error_bytes + step_bytes > chunk_bytes) {
+        lose(LOSS_ATTRIBUTE_SIZE, 1);
+        blob_bytes = 0;
+    }
+    uint32_t extra = blob_bytes + error_bytes + step_bytes;
+    if (!state->chunk || state->low - state->head < (ptrdiff_t)(fixed + extra))
+        if (!thread_next_chunk(state)) {
+            lose(LOSS_BUFFER_FULL, 1);
+            return false;
+        }
+    if (parent->context_age != state->chunk_age)
+        write_context(state, parent);
+    uint32_t attributes = 0;
+    if (extra) {
+        /* Contexts are addressed in units of 16 bytes, so blobs end on one. */
+        state->low -= (extra + CONTEXT_UNIT - 1) & ~(uint32_t)(CONTEXT_UNIT - 1);
+        char *to = state->low;
+        attributes = (uint32_t)(to - state->chunk->data) / 8 | (extra / 8) << ATTRIBUTE_OFFSET_BITS;
+        memcpy(to, step_record, step_bytes);
+        memcpy(to += step_bytes, error_record, error_bytes);
+        to += error_bytes;
+        for (int i = 0; i < 2 && blob_bytes; i++)
+            if (blobs[i] && blobs[i]->length) {
+                memcpy(to, blobs[i]->data, blobs[i]->length);
+                to += blobs[i]->length;
+            }
+    }
+    Event *event = (Event *)state->head;
+    *event = (Event){frame->start, end, frame->path, frame->sequence, attributes, parent->context, frame->flags};
+    state->head = (char *)(event + 1);
+    return true;
+}
+
+void span_mark(Site *site, const Blob *blob)
+{
+    ThreadState *state = current;
+    if (state->top + 1 == state->limit && !thread_push_slow(&state))
+        return;
+    /* A mark is a span without extent, written from a frame that is never pushed. */
+    Frame *parent = state->top, *frame = parent + 1;
+    uint64_t now = clock_now();
+    *frame = (Frame){.start = now, .site = site, .sequence = ++state->sequence,
+                     .path = path_of(parent->path, site), .flags = FLAG_MARK};
+    if (unlikely(frame->sequence == 0))
+        span_sequence_wrapped(state);
+    frame->extra = (Blob *)blob;
+    span_write(state, frame, now, NULL);
+    frame->extra = NULL;
+}
+
+/* ---- looking at open spans ---- */
+
+Frame *span_innermost(const Site *site)
+{
+    for (Frame *frame = current->top; frame > current->bottom; frame--)
+        if (frame->site == site && frame->state == FRAME_OPEN)
+            return frame;
+    return NULL;
+}
+
+Frame *span_current(void)
+{
+    for (Frame *frame = current->top; frame > current->bottom; frame--)
+        if (frame->state == FRAME_OPEN)
+            return frame;
+    return NULL;
+}
+
+void span_close_all(uint16_t flags)
+{
+    uint64_t end = clock_now();
+    for (ThreadState *state = threads; state; state = state->next) {
+        for (Frame *frame = state->top; frame > state->bottom; frame--) {
+            frame->flags |= flags;
+            if (frame->state == FRAME_OPEN)
+                span_write(state, frame, end, NULL);
+            frame_drop(state, frame);
+        }
+        state->top = state->bottom;
+        state->skipped = 0;
+    }
+}

@@ -1,0 +1,260 @@
+"""Which wrapper for which kind of callable.
+
+A plain function of the decorating module is hooked in place where the interpreter allows it (3.12+). Somebody
+else's function is copied, and the copy hooked, so that nobody's object is changed behind their back. Elsewhere a
+function gets a wrapper of the very same signature: calls between Python functions take no C stack, so recursion
+goes as deep as it does without us, and neither the traceback nor the recursion limit shows the wrapper.
+
+Generators, coroutines, properties, partials and other callables are refused with a clear text for now.
+"""
+
+import sys
+from types import CodeType, FunctionType
+
+from instrument._switch import DISABLED
+from instrument.recorder import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, NamedTuple
+
+    class KernelOptions(NamedTuple):
+        name: str | None
+        flops: Any
+        bytes: Any
+        attrs: Any
+else:
+    # `typing` is not loaded at import; a namedtuple costs an import of its own as well.
+    class KernelOptions(tuple):
+        __slots__ = ()
+
+        def __new__(cls, name, flops, bytes, attrs):
+            return tuple.__new__(cls, (name, flops, bytes, attrs))
+
+
+CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
+CO_SUSPENDABLE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, async generator
+
+
+def caller_globals(depth: int) -> "dict[str, Any] | None":
+    """The globals of the Python code `depth` frames up, or None when C called."""
+    try:
+        return sys._getframe(depth).f_globals
+    except ValueError:
+        return None
+
+
+def default_name(function: FunctionType) -> str:
+    """A kernel's name: the qualified name without the ``<locals>`` of enclosing functions."""
+    return function.__qualname__.replace(".<locals>", "")
+
+
+def wrap_kernel(function: "Any", options: KernelOptions, caller: "dict[str, Any] | None") -> "Any":
+    """The recorded form of a function; see `instrument.kernel`."""
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(wrap_kernel(function.__func__, options, caller))
+    require_plain(function, "kernel")
+    name, flops, bytes_, attrs = options
+    code = function.__code__
+    site = _core.kernel_site(
+        default_name(function) if name is None else checked_name(name), code.co_filename, code.co_firstlineno
+    )
+    evaluate = evaluator(function, {"flops": flops, "bytes": bytes_, "attrs": attrs})
+    if _core.HOOKS_IN_PLACE:
+        if function.__globals__ is not caller:
+            function = copied(function)
+        _core.hook(function, site, evaluate)
+        return function
+    if getattr(function, "__instrument_marker__", None):
+        return function  # decorated twice records once
+    return wrapper(function, _core.Marker(site, evaluate), measured=evaluate is not None)
+
+
+def wrap_region(region: "_core.Region", function: "Any") -> "Any":
+    """A region used as a decorator: every call of the function is a span of the region."""
+    if DISABLED:
+        return function
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(wrap_region(region, function.__func__))
+    require_plain(function, "region")
+    return wrapper(function, _core.Marker(region), measured=False)
+
+
+_core.set_region_decorator(wrap_region)
+
+
+def checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"kernel: name= is a string, not {type(name).__name__}")
+    return name
+
+
+def require_plain(function: object, verb: str) -> None:
+    """Refuse what would be measured wrongly: a generator's span would end before its body begins."""
+    if not isinstance(function, FunctionType):
+        raise TypeError(
+            f"{verb}: {function!r} is not a plain function or method; put the annotation on a function that calls it"
+        )
+    if function.__code__.co_flags & CO_SUSPENDABLE:
+        raise TypeError(
+            f"{verb}: {function.__qualname__} is a generator or coroutine function, which cannot be decorated yet; "
+            "use `with instrument.region(...)` inside its body"
+        )
+
+
+# ---------------------------------------------------------------- signatures
+
+
+class Signature:
+    """A function's parameters as source text, read from its code object (`inspect` is slow to import)."""
+
+    __slots__ = ("call", "names", "parameters")
+
+    def __init__(self, code: CodeType) -> None:
+        names = code.co_varnames
+        positional = list(names[: code.co_argcount])
+        only_keyword = list(names[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+        at = code.co_argcount + code.co_kwonlyargcount
+        parameters, call = list(positional), list(positional)
+        if code.co_posonlyargcount:
+            parameters.insert(code.co_posonlyargcount, "/")
+        self.names = positional + only_keyword
+        if code.co_flags & CO_VARARGS:
+            parameters.append(f"*{names[at]}")
+            call.append(f"*{names[at]}")
+            self.names.append(names[at])
+            at += 1
+        elif only_keyword:
+            parameters.append("*")
+        parameters += only_keyword
+        call += [f"{name}={name}" for name in only_keyword]
+        if code.co_flags & CO_VARKEYWORDS:
+            parameters.append(f"**{names[at]}")
+            call.append(f"**{names[at]}")
+            self.names.append(names[at])
+        self.parameters = ", ".join(parameters)
+        self.call = ", ".join(call)
+
+    def free(self, name: str) -> str:
+        """A name that no parameter has."""
+        while name in self.names:
+            name += "_"
+        return name
+
+
+_compiled: "dict[str, CodeType]" = {}
+
+
+def made(source: str, function: FunctionType, **values: object) -> FunctionType:
+    """The function that `source` defines inside a factory with `values` as its parameters."""
+    source = f"def factory({', '.join(values)}):\n{source}"
+    code = _compiled.get(source)
+    if code is None:
+        code = compile(source, "<instrument>", "exec")
+        if len(_compiled) < 1000:  # many signatures are alike; closures decorated in a loop are one
+            _compiled[source] = code
+    space: dict[str, Any] = {"__name__": function.__module__}
+    exec(code, space)
+    result: FunctionType = space["factory"](**values)
+    result.__defaults__ = function.__defaults__
+    result.__kwdefaults__ = function.__kwdefaults__
+    return result
+
+
+def dressed(result: FunctionType, function: FunctionType) -> FunctionType:
+    """Give a stand-in the looks of the function: `inspect.signature`, doctest and pickle see that one."""
+    result.__name__ = function.__name__
+    result.__qualname__ = function.__qualname__
+    result.__module__ = function.__module__
+    result.__doc__ = function.__doc__
+    result.__annotations__ = function.__annotations__
+    result.__dict__.update(function.__dict__)
+    if hasattr(function, "__type_params__"):
+        result.__type_params__ = function.__type_params__
+    result.__wrapped__ = function  # type: ignore[attr-defined]
+    return result
+
+
+def copied(function: FunctionType) -> FunctionType:
+    """A function of the same code, globals and closure."""
+    copy = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return dressed(copy, function)
+
+
+def wrapper(function: FunctionType, marker: "_core.Marker", *, measured: bool) -> FunctionType:
+    """A function of the same signature that opens and ends a span around the call."""
+    signature = Signature(function.__code__)
+    call, enter, measure, leave, fail = (
+        signature.free(name) for name in ("_call", "_enter", "_measure", "_leave", "_fail")
+    )
+    result, error = signature.free("_result"), signature.free("_error")
+    # `enter` is inside the `try`: an interrupt right after it still ends the span. `leave` is outside: an
+    # interrupt right after it must not end the span twice.
+    source = f"""
+    def wrapper({signature.parameters}):
+        try:
+            {enter}({f"{measure}({signature.call})" if measured else ""})
+            {result} = {call}({signature.call})
+        except BaseException as {error}:
+            {fail}({error})
+            raise
+        {leave}()
+        return {result}
+    return wrapper
+"""
+    values = {call: function, enter: marker.enter, measure: marker.measure, leave: marker.leave, fail: marker.fail}
+    wrapped = dressed(made(source, function, **values), function)
+    wrapped.__instrument_marker__ = marker  # type: ignore[attr-defined]
+    return wrapped
+
+
+# ---------------------------------------------------------------- flops=, bytes=, attrs=
+
+
+def evaluator(function: FunctionType, options: "Mapping[str, Any]") -> "Callable[..., tuple[Any, ...]] | None":
+    """A function of the kernel's signature that answers ``(flops, bytes, attrs)``; None when none is given."""
+    if all(value is None for value in options.values()):
+        return None
+    signature = Signature(function.__code__)
+    values: dict[str, Any] = {}
+    parts = []
+    for option, value in options.items():
+        check_option(function, option, value)
+        key = signature.free(f"_{option}")
+        values[key] = value
+        parts.append(f"{key}({', '.join(arguments(function, option, value, signature))})" if callable(value) else key)
+    source = f"""
+    def evaluate({signature.parameters}):
+        return ({", ".join(parts)})
+    return evaluate
+"""
+    return made(source, function, **values)
+
+
+def check_option(function: FunctionType, option: str, value: object) -> None:
+    if value is None or callable(value) or isinstance(value, dict):
+        return
+    if option == "attrs" or not isinstance(value, int | float):
+        what = "a dict or a function" if option == "attrs" else "a number, a dict per dtype, or a function"
+        raise TypeError(f"kernel {default_name(function)}: {option}= is {what}, not {type(value).__name__}")
+
+
+def arguments(function: FunctionType, option: str, value: "Any", signature: Signature) -> "list[str]":
+    """How to call an option's function with the kernel's parameters, bound by name."""
+    import inspect
+
+    bound = []
+    for parameter in inspect.signature(value).parameters.values():
+        if parameter.name in signature.names:
+            positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
+            bound.append(parameter.name if positional else f"{parameter.name}={parameter.name}")
+        elif parameter.default is parameter.empty:
+            raise TypeError(
+                f"kernel {default_name(function)}: {option}= has a parameter {parameter.name!r}, "
+                f"which {function.__name__}({signature.parameters}) has not"
+            )
+    return bound
