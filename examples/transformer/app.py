@@ -4,7 +4,6 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -175,13 +174,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; 0 when it went well, 2 for wrong options or unreadable files."""
     argv = sys.argv[1:] if argv is None else argv
     p = parser()
-    if "--small" in argv:
-        p.set_defaults(**SMALL)
-    options = p.parse_args(argv)
-    session = None
-    with ExitStack() as stack:
-        export = options.export or default_export()
-        session = stack.enter_context(instrument.session(export=[export]))
-        work(options)
-    print(session.report())
+    with instrument.region("options") as reading:
+        if "--small" in argv:
+            p.set_defaults(**SMALL)
+        options = p.parse_args(argv)
+        # Somebody records already: `instrument run`, or INSTRUMENT_EXPORT. There is one session at a time.
+        recorded = reading.recording
+    try:
+        if recorded:
+            work(options)
+            print("recorded by the session that was on already")
+        else:
+            with instrument.session(export=[options.export or default_export()]) as session:
+                work(options)
+            summary = session.stop()  # it is stopped; this gives what it left behind
+            print(session.report(), summary, sep="\n")
+    except (ImportError, OSError, ValueError) as error:  # ConfigError is a ValueError
+        print(f"{p.prog}: {error}", file=sys.stderr)
+        return 2
     return 0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -169,10 +170,13 @@ def save(path: Path, weights: Weights, config: Config) -> None:
 
 
 def load(path: Path) -> tuple[Weights, Config]:
-    """Read what `save` wrote. OSError, ValueError or KeyError when it is something else."""
-    with np.load(path) as arrays:
-        weights = from_named({name: arrays[name] for name in arrays.files if name != "heads"})
-        heads = int(arrays["heads"])
+    """Read what `save` wrote. OSError when the file cannot be read, ValueError when it is something else."""
+    try:
+        with np.load(path) as arrays:
+            weights = from_named({name: arrays[name] for name in arrays.files if name != "heads"})
+            heads = int(arrays["heads"])
+    except (AttributeError, EOFError, KeyError, ValueError, BadZipFile):
+        raise ValueError(f"{path} holds no weights that --save wrote") from None
     vocabulary, width = weights.token_table.shape
     context = len(weights.position_table)
     return weights, Config(width, len(weights.layers), heads, context, vocabulary)
