@@ -159,13 +159,18 @@ uint64_t chunks_discard(void)
     return count;
 }
 
-void chunks_reset(void)
+void chunks_drop_spare(void)
 {
-    chunks_discard();
     while (spare) {
         Chunk *chunk = spare;
         spare = chunk->next;
         chunk_free(chunk);
     }
     spare_count = 0;
+}
+
+void chunks_reset(void)
+{
+    chunks_discard();
+    chunks_drop_spare();
 }

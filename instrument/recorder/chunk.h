@@ -64,7 +64,8 @@ typedef struct Chunk {
 extern uint32_t chunk_bytes;
 extern bool overwrite_oldest;
 
-void chunks_reset(void);           /* drop what nobody took, and the spare chunks of another size */
+void chunks_reset(void);           /* drop what nobody took, and the spare chunks */
+void chunks_drop_spare(void);
 bool chunk_spare(uint32_t wanted); /* keep so many touched chunks ready; false at the bound */
 Chunk *chunk_get(void);            /* an empty chunk, or NULL: dropped records are the caller's to count */
 void chunk_seal(Chunk *chunk, uint32_t count); /* hand over to the drain */

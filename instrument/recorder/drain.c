@@ -61,7 +61,7 @@ static PyObject *histogram_list(const Sum *sum)
     return list;
 }
 
-/* Spans that are open now, by path; NULL with an exception. */
+/* Spans that are open now, by path (those that stop() closed are in the totals); NULL with an exception. */
 static uint32_t *count_open(void)
 {
     uint32_t *open = PyMem_RawCalloc(paths->count, sizeof *open);
@@ -102,6 +102,7 @@ PyObject *core_totals(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
         sum_add(sum, &retired, path);
         for (ThreadState *state = threads; state; state = state->next)
             sum_add(sum, &state->totals, path);
+        open[path] += (uint32_t)sum->totals.open;
         if (!sum->totals.count && !open[path])
             continue;
         PyObject *row = totals_row(path, sum, open[path]);

@@ -88,5 +88,7 @@ void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame)
             totals->bytes += bytes;
         }
     }
-    Py_DECREF(values);
+    Py_DECREF(values); /* may run destructors of the user's, and these may have grown the stack */
+    if (frame)
+        current->top->start = clock_now();
 }

@@ -16,7 +16,7 @@ typedef struct {
 
 /* Before the span is entered, so that it does not count as the kernel's time. Leaves no exception. */
 Evaluated evaluate(Evaluator *evaluator, PyObject *const *args, size_t nargsf, PyObject *names);
-/* After it is entered. Takes the values. */
+/* After it is entered, which begins anew when this is done. Takes the values. */
 void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame);
 
 #endif

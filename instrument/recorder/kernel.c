@@ -62,8 +62,7 @@ static PyObject *hooked(PyObject *function, PyObject *const *args, size_t nargsf
     Frame *frame = span_enter(site, NULL);
     if (unlikely(evaluated.values != NULL)) {
         evaluated_apply(&hook->evaluator, evaluated, frame);
-        if (frame)
-            frame->start = clock_now();
+        frame = frame ? current->top : NULL;
     }
     ThreadState *state = current;
     PyObject *result = likely(++state->hook_depth <= MAX_HOOK_DEPTH)

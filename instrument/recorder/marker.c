@@ -32,11 +32,8 @@ static PyObject *marker_enter(Marker *marker, PyObject *const *args, Py_ssize_t 
     recursion_credit(1);
     if (likely(recording)) {
         Frame *frame = span_enter(marker->site, marker->carrier);
-        if (unlikely(count == 1 && args[0] != Py_None)) {
+        if (unlikely(count == 1 && args[0] != Py_None))
             evaluated_apply(&marker->evaluator, (Evaluated){Py_NewRef(args[0])}, frame);
-            if (frame)
-                frame->start = clock_now();
-        }
     }
     Py_RETURN_NONE;
 }

@@ -58,6 +58,7 @@ static PyObject *core_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unus
         hooks_remove();
         span_close_all(FLAG_UNFINISHED);
         recording = 0;
+        chunks_drop_spare();
     }
     Py_RETURN_NONE;
 }

@@ -101,7 +101,7 @@ static void write_context(ThreadState *state, Frame *parent)
         .step = bottom ? NO_STEP : step_of(state, parent),
         .task = 0,
     };
-    state->low -= sizeof context;
+    state->low -= ((uintptr_t)(state->low - state->chunk->data) % CONTEXT_UNIT) + sizeof context;
     memcpy(state->low, &context, sizeof context);
     parent->context = (uint16_t)((state->low - state->chunk->data) / CONTEXT_UNIT);
     parent->context_age = state->chunk_age;
@@ -121,7 +121,7 @@ COLD bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const 
     char error_record[ERROR_RECORD_MAX], step_record[WORD_RECORD_BYTES];
     uint32_t error_bytes = error ? put_error_record(error_record, error) : 0;
     uint32_t step_bytes = step != NO_STEP ? put_word_record(step_record, RECORD_STEP, (uint64_t)step) : 0;
-    uint32_t fixed = sizeof(Event) + sizeof(Context) + CONTEXT_UNIT; /* the unit: alignment of a later context */
+    uint32_t fixed = sizeof(Event) + sizeof(Context) + CONTEXT_UNIT; /* the unit: a context begins on one */
 
     if (blob_bytes + error_bytes + step_bytes > MAX_BLOB || fixed + blob_bytes + error_bytes + step_bytes > chunk_bytes) {
         lose(LOSS_ATTRIBUTE_SIZE, 1);
@@ -137,8 +137,7 @@ COLD bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const 
         write_context(state, parent);
     uint32_t attributes = 0;
     if (extra) {
-        /* Contexts are addressed in units of 16 bytes, so blobs end on one. */
-        state->low -= (extra + CONTEXT_UNIT - 1) & ~(uint32_t)(CONTEXT_UNIT - 1);
+        state->low -= extra;
         char *to = state->low;
         attributes = (uint32_t)(to - state->chunk->data) / 8 | (extra / 8) << ATTRIBUTE_OFFSET_BITS;
         memcpy(to, step_record, step_bytes);
@@ -197,8 +196,12 @@ void span_close_all(uint16_t flags)
     for (ThreadState *state = threads; state; state = state->next) {
         for (Frame *frame = state->top; frame > state->bottom; frame--) {
             frame->flags |= flags;
-            if (frame->state == FRAME_OPEN)
+            if (frame->state == FRAME_OPEN) {
                 span_write(state, frame, end, NULL);
+                Totals *totals = totals_of(&state->totals, frame->path);
+                if (totals)
+                    totals->open++;
+            }
             frame_drop(state, frame);
         }
         state->top = state->bottom;

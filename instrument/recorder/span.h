@@ -57,8 +57,7 @@ static inline Frame *span_enter(Site *site, PyObject *carrier)
     state->top = frame;
     if (unlikely(site->sink != NULL)) {
         site_sink_call(site, true, frame_id(state, frame));
-        state = current; /* the callback may have grown the stack */
-        frame = state->top;
+        frame = state->top; /* the callback may have grown the stack */
     }
     frame->start = clock_now();
     return frame;
@@ -105,8 +104,9 @@ static inline void span_exit(Site *site, uint64_t end, const char *error, uint16
     state->last_ns = ns;
     site->last_ns = ns;
     if (unlikely(site->sink != NULL)) {
+        ptrdiff_t position = frame - state->bottom;
         site_sink_call(site, false, frame_id(state, frame));
-        state = current;
+        frame = state->bottom + position; /* the callback may have grown the stack */
     }
     span_write(state, frame, end, error);
     if (unlikely(frame->carrier || frame->extra))

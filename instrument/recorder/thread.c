@@ -302,7 +302,7 @@ uint64_t threads_after_fork(void)
         mine->bottom->context_age = 0;
         for (Frame *frame = mine->bottom + 1; frame <= mine->top; frame++) {
             frame->state = FRAME_INHERITED;
-            frame->path = 0;
+            frame->path = frame->root = 0; /* what begins above them begins at the root */
         }
         mine->next = NULL;
         threads = mine;

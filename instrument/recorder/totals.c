@@ -97,6 +97,7 @@ void totals_sum(Totals *to, const Totals *from)
 {
     to->count += from->count;
     to->errors += from->errors;
+    to->open += from->open;
     to->sum_ns += from->sum_ns;
     to->self_ns += from->self_ns;
     to->min_ns = from->min_ns < to->min_ns ? from->min_ns : to->min_ns;

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t count, errors;
     uint64_t sum_ns, self_ns; /* self: without children in the same task */
     uint64_t min_ns, max_ns;
+    uint64_t open;            /* still open when recording ended */
     Histogram *histogram; /* NULL: no memory within the bound */
     /* What kernels say about their work; spans without flops= or bytes= are not in it. */
     uint64_t measured;
