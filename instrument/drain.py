@@ -1,0 +1,282 @@
+"""The drain: takes what was recorded, and hands it to the exporters.
+
+What
+    One thread that every ``interval`` seconds steers the recorder's clock, takes its chunks, looks for new
+    threads, sites, paths, metrics and losses, makes :class:`~instrument.records.Batch` of it and offers that
+    to every :class:`~instrument.delivery.Delivery`.
+Why
+    The program's threads only write into memory; everything else happens here or further away.
+How
+    A cycle waits for nobody: it takes milliseconds, and runs in the caller's thread for ``flush`` and
+    ``stop``. Nothing raises; what fails is counted under ``drain``. Each loss is logged once, by the logger
+    ``instrument``.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
+
+from instrument.delivery import Delivery
+from instrument.recorder import _core
+from instrument.records import (
+    MARK,
+    Batch,
+    Loss,
+    Metric,
+    PathInfo,
+    RecordedChunk,
+    Resource,
+    SiteInfo,
+    Thread,
+    Total,
+)
+
+__all__ = ["Drain", "read_totals"]
+
+CHUNKS_PER_BATCH: Final = 64
+METRICS_EVERY: Final = 1.0
+"""Seconds between two looks at the metrics, whatever the interval: a changed series is a line each time."""
+
+ADVICE: Final = {
+    "buffer_full": "raise buffer_mib, or annotate less finely",
+    "overwritten": "raise buffer_mib, or annotate less finely",
+    "queue_full": "the exporter is slower than the program; raise buffer_mib, or annotate less finely",
+    "disk_full": "free some space; recording goes on, and writing is tried again",
+    "paths": "names should be constant, what varies an attribute",
+    "sites": "names should be constant, what varies an attribute",
+}
+UNSAID: Final = frozenset({"inherited", "unmatched_exit", "set_without_span", "recursion", "threads"})
+"""Losses that cost no data the user counts on: reported, not logged."""
+
+logger = logging.getLogger("instrument")
+
+
+class Drain:
+    """What runs while a session is on: the thread, the tables read so far, and the deliveries."""
+
+    def __init__(
+        self, resource: Resource, deliveries: Sequence[Delivery], interval: float, max_chunks: int
+    ) -> None:
+        self.resource = resource
+        self.deliveries = tuple(deliveries)
+        self.spans = 0
+        self.marks = 0
+        self._interval = interval
+        self._chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, max_chunks // 4))
+        self._wake = threading.Event()
+        self._ending = False
+        self._one_cycle = threading.Lock()  # held for a cycle
+        self._thread: threading.Thread | None = None
+        self._sequence = 0
+        self._paths: list[PathInfo | None] = [None]
+        self._mark_paths = False
+        self._threads_seen = 0
+        self._sites_seen = 0
+        self._metrics_seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._metrics_due = 0.0
+        self._losses_seen: tuple[Loss, ...] = ()
+        self._own_losses: Counter[str] = Counter()
+        self._said: set[tuple[str, str]] = set()
+
+    # -------------------------------------------------------------- the session's side
+
+    def start(self) -> None:
+        """Start the deliveries' threads and the drain's own."""
+        for delivery in self.deliveries:
+            delivery.start()
+        self._thread = threading.Thread(target=self._run, name="instrument-drain", daemon=True)
+        self._thread.start()
+
+    def flush(self, deadline: float) -> bool:
+        """Hand over what was recorded until now, and wait until every exporter has delivered it."""
+        done = self._cycle(deadline, metrics=True)
+        tickets = [
+            delivery.begin_flush(deadline) for delivery in self.deliveries
+        ]  # all work before any is waited for
+        waits = zip(self.deliveries, tickets, strict=True)
+        answers = [delivery.flush(deadline, ticket) for delivery, ticket in waits]
+        return done and all(answers)
+
+    def finish(self, deadline: float) -> tuple[Total, ...]:
+        """After the recorder's stop: the last batch, with the totals. Does not wait for the exporters."""
+        self._ending = True
+        self._wake.set()
+        totals = read_totals()
+        if not self._cycle(deadline, totals=totals, final=True):
+            self._own_losses["unfinished"] += 1
+        return totals
+
+    def close(self, deadline: float) -> bool:
+        """Wait until every exporter has delivered and closed; False if one did not in time."""
+        for delivery in self.deliveries:  # all begin before any is waited for
+            if not delivery.ended:
+                delivery.begin_close(deadline)
+        answers = [delivery.close(deadline) for delivery in self.deliveries]
+        return all(answers)
+
+    def pending(self) -> int:
+        """Spans and marks that still wait for an exporter."""
+        return sum(delivery.pending() for delivery in self.deliveries)
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Everything lost up to now, cumulative."""
+        found = [Loss("recorder", reason, count) for reason, count in sorted(_core.losses().items())]
+        found += [Loss("drain", reason, count) for reason, count in sorted(self._own_losses.items())]
+        for delivery in self.deliveries:
+            found += delivery.losses()
+        return tuple(loss for loss in found if loss.count)
+
+    def say_losses(self, losses: Iterable[Loss]) -> None:
+        """Log each kind of loss the first time it is seen."""
+        for loss in losses:
+            kind = loss.where, loss.reason
+            if kind in self._said or loss.reason in UNSAID:
+                continue
+            self._said.add(kind)
+            advice = ADVICE.get(loss.reason)
+            logger.warning(
+                "lost %d so far (%s: %s)%s; said once, counted in the report",
+                loss.count,
+                loss.where,
+                loss.reason,
+                f"; {advice}" if advice else "",
+            )
+
+    # -------------------------------------------------------------- the cycle
+
+    def _run(self) -> None:
+        while not self._wake.wait(self._interval) and not self._ending:
+            self._cycle(time.monotonic() + 60.0)
+
+    def _cycle(
+        self, deadline: float, *, metrics: bool = False, totals: tuple[Total, ...] = (), final: bool = False
+    ) -> bool:
+        """Take and hand over everything there is; False if another cycle did not end by the deadline."""
+        if not self._one_cycle.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            return False
+        try:
+            self._hand_over(metrics=metrics or final, totals=totals, final=final)
+        except Exception:
+            self._own_losses["error"] += 1
+        finally:
+            self._one_cycle.release()
+        try:
+            self.say_losses(self._losses_seen)
+        except Exception:  # a logging filter of the program's may raise
+            self._own_losses["error"] += 1
+        return True
+
+    def _hand_over(self, *, metrics: bool, totals: tuple[Total, ...], final: bool) -> None:
+        _core.tick()
+        chunks = cast(Sequence[RecordedChunk], _core.take())
+        threads, sites = self._new_threads(), self._new_sites()
+        self._read_paths()
+        changed = self._changed_metrics(forced=metrics, every=final)
+        self._count(chunks)
+        losses = self.losses()
+        if not (chunks or threads or sites or changed or final or losses != self._losses_seen):
+            return
+        self._losses_seen = losses
+        size = self._chunks_per_batch
+        groups = [chunks[at : at + size] for at in range(0, len(chunks), size)] or [()]
+        for number, group in enumerate(groups, 1):
+            first, last = number == 1, number == len(groups)
+            self._offer(
+                chunks=tuple(group),
+                threads=threads if first else (),
+                sites=sites if first else (),
+                metrics=changed if last else (),
+                totals=totals if last else (),
+                losses=losses,
+                final=final and last,
+            )
+
+    def _offer(self, **content: Any) -> None:
+        self._sequence += 1
+        batch = Batch(
+            sequence=self._sequence,
+            time=time.time_ns(),
+            pid=self.resource.pid,
+            wall_offset=self.resource.wall_offset,
+            paths=self._paths,
+            flag_names=_core.FLAG_NAMES,
+            **content,
+        )
+        for delivery in self.deliveries:
+            delivery.offer(batch)
+
+    def _count(self, chunks: Iterable[RecordedChunk]) -> None:
+        for chunk in chunks:
+            marks = _count_marks(chunk) if self._mark_paths else 0
+            self.marks += marks
+            self.spans += chunk.count - marks
+
+    # -------------------------------------------------------------- tables
+
+    def _new_threads(self) -> tuple[Thread, ...]:
+        rows = _core.threads(self._threads_seen)
+        self._threads_seen += len(rows)
+        return tuple(Thread(tid=tid, serial=serial, name=name) for serial, tid, name in rows)
+
+    def _new_sites(self) -> tuple[SiteInfo, ...]:
+        rows = _core.sites(self._sites_seen)
+        self._sites_seen += len(rows)
+        known = [s for s in rows if s.file]  # those without one stand for what did not fit the table
+        return tuple(SiteInfo(s.index, s.name, s.kind, s.scope, s.file, s.line) for s in known)
+
+    def _read_paths(self) -> None:
+        for index in range(len(self._paths), _core.path_count()):
+            path = PathInfo(*_core.path(index))
+            self._paths.append(path)
+            self._mark_paths = self._mark_paths or path.kind == "mark"
+
+    def _changed_metrics(self, *, forced: bool, every: bool) -> tuple[Metric, ...]:
+        now = time.monotonic()
+        if not forced and now < self._metrics_due:
+            return ()
+        self._metrics_due = now + METRICS_EVERY
+        changed: list[Metric] = []
+        wall = time.time_ns()
+        for kind, name, labels, *values in _core.metrics():
+            series, state = (kind, name, *sorted(labels.items())), tuple(values)
+            if every or self._metrics_seen.get(series) != state:
+                self._metrics_seen[series] = state
+                count, total, least, most, last = values
+                changed.append(Metric(kind, name, labels, wall, count, total, least, most, last))  # type: ignore[arg-type]
+        return tuple(changed)
+
+
+def read_totals() -> tuple[Total, ...]:
+    """The recorder's totals as they are now, about 20 us a path."""
+    totals = []
+    for index, count, errors, still_open, sum_ns, self_ns, min_ns, max_ns, histogram, *work in _core.totals():
+        name, kind, path, _, _ = _core.path(index)
+        measured, flops, size = work
+        totals.append(
+            Total(
+                path=path,
+                name=name,
+                kind=kind,
+                by={},
+                count=count,
+                errors=errors,
+                open=still_open,
+                sum_ns=sum_ns,
+                self_ns=self_ns,
+                min_ns=min_ns,
+                max_ns=max_ns,
+                histogram=tuple(histogram),
+                measures={key: value for key, value in (("flops", flops), ("bytes", size)) if value},
+                measured=int(measured),
+            )
+        )
+    return tuple(totals)
+
+
+def _count_marks(chunk: RecordedChunk) -> int:
+    """How many of a chunk's 32-byte records have a mark's flag, in the last of their sixteen half-words."""
+    flags = memoryview(chunk).cast("H")[15::16]  # type: ignore[arg-type]
+    return sum(1 for flag in flags if flag & MARK)

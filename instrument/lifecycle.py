@@ -1,0 +1,146 @@
+"""What happens to a session at fork, in multiprocessing's children, and when the interpreter exits.
+
+What
+    :func:`guard` makes a session known. In a fork's child the session goes on with an exporter of its own,
+    begun by the child's first record; at the end of every process the session is stopped, with a deadline.
+Why
+    After a fork only the forking thread lives, and any lock may be held for ever. So the hook that runs there
+    sets attributes, nothing else: no lock, I/O, logging or thread. What it leaves undone is done by the first
+    record, or by the first call of ``flush``, ``stop`` or ``report``, whichever comes first.
+How
+    ``atexit`` covers normal ends and children of ``os.fork`` that end by ``sys.exit``. A child of
+    multiprocessing ends by ``os._exit`` and, before Python 3.13, runs no ``atexit``: there a ``Finalize`` of
+    multiprocessing does it. At exit nothing is imported, and no thread is started.
+"""
+
+import _thread
+import atexit
+import os
+import sys
+import time
+from typing import Any, Final, Protocol
+
+from instrument.recorder import _core
+
+__all__ = ["EXIT_TIMEOUT", "Guarded", "Lingering", "guard", "guarded", "linger", "release"]
+
+EXIT_TIMEOUT: Final = 2.0
+"""Seconds that the end of a process may take for exporters, all together."""
+
+
+class Guarded(Protocol):
+    """A session, as far as this module knows one."""
+
+    def inherit(self) -> None:
+        """In a fork's child: note that threads and files are the parent's. Sets attributes, nothing else."""
+
+    def resume(self) -> None:
+        """In a fork's child: begin to drain. Does nothing the second time."""
+
+    def stop_at_exit(self, timeout: float) -> None:
+        """The process ends."""
+
+
+class Lingering(Protocol):
+    """A stopped session whose exporters had not finished at the deadline."""
+
+    def wait_at_exit(self, deadline: float) -> None:
+        """Wait for them; then say what is lost."""
+
+
+class _State:
+    def __init__(self) -> None:
+        self.holder: dict[str, Guarded] = {}  # at most one; a dict, so that guard() is atomic
+        self.lingering: list[Lingering] = []
+        self.installed = False
+        self.known_to_multiprocessing = False
+
+
+_state = _State()
+_KEY: Final = "session"
+
+
+def guarded() -> Guarded | None:
+    """The session that is on in this process."""
+    return _state.holder.get(_KEY)
+
+
+def guard(session: Guarded) -> Guarded:
+    """Make a session known, unless there is one: that one is the answer. The hooks go in once, and stay."""
+    if not _state.installed:
+        _state.installed = True
+        os.register_at_fork(after_in_child=_in_child)
+        atexit.register(_at_exit)
+        if _is_child_of_multiprocessing():
+            _in_multiprocessing_child(_state)
+    return _state.holder.setdefault(_KEY, session)
+
+
+def release(session: Guarded) -> None:
+    """Forget a session that has stopped."""
+    if _state.holder.get(_KEY) is session:
+        del _state.holder[_KEY]
+
+
+def linger(session: Lingering) -> None:
+    """Give a stopped session's exporters another chance when the process ends."""
+    _state.lingering.append(session)
+
+
+# ------------------------------------------------------------------ fork
+
+
+def _in_child() -> None:
+    _core.after_fork()
+    _state.lingering = []
+    session = guarded()
+    if session is None:
+        return
+    session.inherit()
+    _core.on_first_record(_first_record)
+    _tell_multiprocessing()
+
+
+def _first_record() -> None:
+    """Called between two bytecodes of the main thread, which may hold any of threading's locks: so the work
+    is given to a raw thread, whose start takes none."""
+    session = guarded()
+    if session is not None:
+        _thread.start_new_thread(_resume, (session,))
+
+
+def _resume(session: Guarded) -> None:
+    session.resume()
+
+
+def _tell_multiprocessing() -> None:
+    """If this child is multiprocessing's, it empties its list of finalizers next, and then calls us."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and not _state.known_to_multiprocessing:
+        util.register_after_fork(_state, _in_multiprocessing_child)
+        _state.known_to_multiprocessing = True  # its children inherit the entry
+
+
+def _is_child_of_multiprocessing() -> bool:
+    """Whether multiprocessing made this process, by any of its methods."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _in_multiprocessing_child(_: Any) -> None:
+    util: Any = sys.modules["multiprocessing.util"]
+    # Not negative, or it would run after this child's own children were waited for.
+    util.Finalize(None, _at_exit, exitpriority=0)
+
+
+# ------------------------------------------------------------------ exit
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + EXIT_TIMEOUT
+    session = guarded()
+    if session is not None:
+        session.stop_at_exit(EXIT_TIMEOUT)
+    lingering, _state.lingering = _state.lingering, []
+    for stopped in lingering:
+        stopped.wait_at_exit(deadline)
