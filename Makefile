@@ -33,7 +33,7 @@ $(VENV)/.ready: .ci/check_python.py
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.ready $(COMPILED)
-	$(PIP) install --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(PIP) install --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints-test.txt | $(VENV)/.installed

@@ -22,8 +22,12 @@ from instrument._switch import DISABLED as _DISABLED
 
 try:
     from instrument.annotations import annotate, count, gauge, kernel, mark, observe, region, step
-except ModuleNotFoundError as _error:
-    if _error.name != "instrument.recorder._core":
+except ImportError as _error:
+    # Both ways to import a module that is not there; one that is there and does not load has another name.
+    if (type(_error), _error.name) not in (
+        (ModuleNotFoundError, "instrument.recorder._core"),
+        (ImportError, "instrument.recorder"),
+    ):
         raise
     raise ImportError(
         f"instrument: the C extension is not built for this Python ({_sys.implementation.cache_tag}); "
