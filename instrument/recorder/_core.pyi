@@ -114,6 +114,8 @@ class Chunk:
     """Serial number of the thread in this process, from 1."""
     count: int
     """Spans and marks in it."""
+    marks: int
+    """How many of them are marks."""
     def __len__(self) -> int: ...
     def decode(self) -> list[tuple[int, int, int, int, int, int, int, int | None, int | None, str | None, dict[str, Any] | None, dict[str, float] | None]]:
         """One tuple a record, in order of completion:

@@ -107,7 +107,7 @@ Chunk *chunk_get(void)
         paths_release(chunk->paths);
     }
     chunk->next = NULL;
-    chunk->count = 0;
+    chunk->count = chunk->marks = 0;
     chunk->paths = paths;
     paths->references++;
     return chunk;

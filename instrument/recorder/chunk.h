@@ -53,6 +53,7 @@ typedef struct Chunk {
     char *data;
     uint32_t size;     /* bytes of data */
     uint32_t count;    /* events, once sealed */
+    uint32_t marks;    /* of them */
     uint32_t thread;   /* serial of the thread that wrote it */
     int32_t tid;
     uint64_t id_base;  /* span id = mix64(id_base + sequence) */

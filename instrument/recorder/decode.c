@@ -114,6 +114,11 @@ static PyObject *chunk_get_count(ChunkObject *self, void *Py_UNUSED(closure))
 
 static PySequenceMethods chunk_sequence = {.sq_length = (lenfunc)chunk_length};
 static PyBufferProcs chunk_as_buffer = {.bf_getbuffer = (getbufferproc)chunk_buffer};
+static PyObject *chunk_get_marks(ChunkObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLong(self->chunk->marks);
+}
+
 static PyMethodDef chunk_methods[] = {
     {"decode", (PyCFunction)chunk_decode, METH_NOARGS, "decode(): one tuple a record, in order of completion."},
     {"jsonl", (PyCFunction)chunk_jsonl, METH_O, "jsonl(wall_offset_ns): the records as lines of the run file."},
@@ -123,6 +128,7 @@ static PyGetSetDef chunk_getset[] = {
     {"thread", (getter)chunk_get_thread, NULL, "serial number of the thread that wrote it", NULL},
     {"tid", (getter)chunk_get_tid, NULL, "the operating system's thread id", NULL},
     {"count", (getter)chunk_get_count, NULL, "spans and marks in it", NULL},
+    {"marks", (getter)chunk_get_marks, NULL, "how many of them are marks", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -168,7 +168,8 @@ void span_mark(Site *site, const Blob *blob)
     if (unlikely(frame->sequence == 0))
         span_sequence_wrapped(state);
     frame->extra = (Blob *)blob;
-    span_write(state, frame, now, NULL);
+    if (span_write(state, frame, now, NULL))
+        state->chunk->marks++;
     frame->extra = NULL;
 }
 

@@ -63,8 +63,8 @@ static inline Frame *span_enter(Site *site, PyObject *carrier)
     return frame;
 }
 
-/* Write the event of a closed frame. Does not touch the stack. */
-static inline void span_write(ThreadState *state, Frame *frame, uint64_t end, const char *error)
+/* Write the event of a closed frame. Does not touch the stack. False: dropped, and counted. */
+static inline bool span_write(ThreadState *state, Frame *frame, uint64_t end, const char *error)
 {
     Frame *parent = frame - 1;
     Event *event = (Event *)state->head;
@@ -78,9 +78,9 @@ static inline void span_write(ThreadState *state, Frame *frame, uint64_t end, co
         event->context = parent->context;
         event->flags = frame->flags;
         state->head = (char *)(event + 1);
-    } else {
-        span_write_slow(state, frame, end, error);
+        return true;
     }
+    return span_write_slow(state, frame, end, error);
 }
 
 /* Close the innermost span, which must be of `site`; `end` was read by the caller. */
