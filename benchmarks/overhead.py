@@ -66,7 +66,7 @@ def involuntary() -> int:
 
 
 class Case:
-    def __init__(self, name: str, run: Callable[[int], int], around: Callable[[], object] | None = None) -> None:
+    def __init__(self, name: str, run: Callable[[int], int]) -> None:
         self.name, self.run, self.samples = name, run, list[float]()
         run(100)
         n = 64
@@ -124,7 +124,9 @@ def cases(limits: ModuleType) -> tuple[list[Case], list[str]]:
         Case("region, 1 attribute", loop('with region("x", a=1): pass', {"region": region})),
         Case("region, 2 attributes", loop('with region("x", a=1, b=2.5): pass', {"region": region})),
         Case("region, 2 attributes, text", loop('with region("x", a=1, b="two"): pass', {"region": region})),
-        Case("region nested in region", loop('with region("x"):\n  with region("y"): pass', {"region": region})),
+        Case(
+            "region nested in region", loop('with region("x"):\n  with region("y"): pass', {"region": region})
+        ),
         Case("step", loop("with step(1): pass", {"step": step})),
         Case("kernel call", loop("f(1)", {"f": kernel})),
         Case("method call", loop("h.plain(1)", {"h": holder})),
@@ -175,9 +177,7 @@ def measure(found: list[Case], rounds: int) -> dict[str, float]:
             case.sample()
             drop_records()
     overhead = next(case.median for case in found if case.name == "loop")
-    return {
-        case.name: case.median - (0 if case.name in ("loop", "C limit") else overhead) for case in found
-    }
+    return {case.name: case.median - (0 if case.name in ("loop", "C limit") else overhead) for case in found}
 
 
 # ---------------------------------------------------------------- bars
@@ -238,25 +238,43 @@ def main() -> None:
     _core.stop()
     sizes = event_sizes()
 
-    print(f"Python {platform.python_version()}, {platform.machine()}, clock {_core.clock_source()}, ns per call")
+    print(
+        f"Python {platform.python_version()}, {platform.machine()}, clock {_core.clock_source()}, ns per call"
+    )
     print(f"{'':32}{'off':>10}{'on':>10}")
     for name in on:
         print(f"{name:32}{off[name]:10.1f}{on[name]:10.1f}")
-    print(f"kernel added: off {off['kernel call'] - off['call']:.1f}, on {on['kernel call'] - on['call']:.1f} ns")
+    print(
+        f"kernel added: off {off['kernel call'] - off['call']:.1f}, on {on['kernel call'] - on['call']:.1f} ns"
+    )
     print("bytes per span: " + ", ".join(f"{name} {size:.1f}" for name, size in sizes.items()))
     rows = bars(off, on)
     for what, value, relation, bar, stretch in rows:
         met = value <= bar if relation == "<=" else value >= bar
         reached = value <= stretch if relation == "<=" else value >= stretch
-        print(f"{'met   ' if met else 'MISSED'} {what}: {value:.2f} {relation} {bar:g}" + (
-            f" (stretch {stretch:g} reached)" if reached else f" (stretch {stretch:g})"))
+        print(
+            f"{'met   ' if met else 'MISSED'} {what}: {value:.2f} {relation} {bar:g}"
+            + (f" (stretch {stretch:g} reached)" if reached else f" (stretch {stretch:g})")
+        )
     for peer in missing:
         print(f"not measured: {peer} is not installed")
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({
-            "python": platform.python_version(), "off": off, "on": on, "bytes": sizes, "missing": missing,
-            "bars": [dict(zip(("what", "value", "relation", "bar", "stretch"), row, strict=True)) for row in rows],
-        }, indent=1))
+        Path(arguments.json).write_text(
+            json.dumps(
+                {
+                    "python": platform.python_version(),
+                    "off": off,
+                    "on": on,
+                    "bytes": sizes,
+                    "missing": missing,
+                    "bars": [
+                        dict(zip(("what", "value", "relation", "bar", "stretch"), row, strict=True))
+                        for row in rows
+                    ],
+                },
+                indent=1,
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Which wrapper for which kind of callable.
 
-A plain function of the decorating module is hooked in place where the interpreter allows it (3.12+). Somebody
-else's function is copied, and the copy hooked, so that nobody's object is changed behind their back. Elsewhere a
-function gets a wrapper of the very same signature: calls between Python functions take no C stack, so recursion
-goes as deep as it does without us, and neither the traceback nor the recursion limit shows the wrapper.
+A plain function of the decorating module is hooked in place where the interpreter allows it (3.12+).
+Somebody else's function is copied, and the copy hooked, so that nobody's object is changed behind their back.
+Elsewhere a function gets a wrapper of the very same signature: calls between Python functions take no C stack,
+so recursion goes as deep as it does without us, and neither tracebacks nor the recursion limit show the wrapper.
 
 Generators, coroutines, properties, partials and other callables are refused with a clear text for now.
 """
@@ -17,21 +17,7 @@ from instrument.recorder import _core
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, NamedTuple
-
-    class KernelOptions(NamedTuple):
-        name: str | None
-        flops: Any
-        bytes: Any
-        attrs: Any
-else:
-    # `typing` is not loaded at import; a namedtuple costs an import of its own as well.
-    class KernelOptions(tuple):
-        __slots__ = ()
-
-        def __new__(cls, name, flops, bytes, attrs):
-            return tuple.__new__(cls, (name, flops, bytes, attrs))
-
+    from typing import Any
 
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 CO_SUSPENDABLE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, async generator
@@ -50,17 +36,18 @@ def default_name(function: FunctionType) -> str:
     return function.__qualname__.replace(".<locals>", "")
 
 
-def wrap_kernel(function: "Any", options: KernelOptions, caller: "dict[str, Any] | None") -> "Any":
+def wrap_kernel(
+    function: "Any", name: str | None, measures: "Mapping[str, Any]", caller: "dict[str, Any] | None"
+) -> "Any":
     """The recorded form of a function; see `instrument.kernel`."""
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(wrap_kernel(function.__func__, options, caller))
+        return type(function)(wrap_kernel(function.__func__, name, measures, caller))
     require_plain(function, "kernel")
-    name, flops, bytes_, attrs = options
     code = function.__code__
     site = _core.kernel_site(
         default_name(function) if name is None else checked_name(name), code.co_filename, code.co_firstlineno
     )
-    evaluate = evaluator(function, {"flops": flops, "bytes": bytes_, "attrs": attrs})
+    evaluate = evaluator(function, measures)
     if _core.HOOKS_IN_PLACE:
         if function.__globals__ is not caller:
             function = copied(function)
@@ -85,6 +72,7 @@ _core.set_region_decorator(wrap_region)
 
 
 def checked_name(name: object) -> str:
+    """The name, or a TypeError."""
     if not isinstance(name, str):
         raise TypeError(f"kernel: name= is a string, not {type(name).__name__}")
     return name
@@ -94,12 +82,13 @@ def require_plain(function: object, verb: str) -> None:
     """Refuse what would be measured wrongly: a generator's span would end before its body begins."""
     if not isinstance(function, FunctionType):
         raise TypeError(
-            f"{verb}: {function!r} is not a plain function or method; put the annotation on a function that calls it"
+            f"{verb}: {function!r} is not a plain function or method; "
+            "put the annotation on a function that calls it"
         )
     if function.__code__.co_flags & CO_SUSPENDABLE:
         raise TypeError(
-            f"{verb}: {function.__qualname__} is a generator or coroutine function, which cannot be decorated yet; "
-            "use `with instrument.region(...)` inside its body"
+            f"{verb}: {function.__qualname__} is a generator or coroutine function, which cannot be "
+            "decorated yet; use `with instrument.region(...)` inside its body"
         )
 
 
@@ -171,7 +160,7 @@ def dressed(result: FunctionType, function: FunctionType) -> FunctionType:
     result.__annotations__ = function.__annotations__
     result.__dict__.update(function.__dict__)
     if hasattr(function, "__type_params__"):
-        result.__type_params__ = function.__type_params__
+        result.__type_params__ = function.__type_params__  # type: ignore[attr-defined, unused-ignore]
     result.__wrapped__ = function  # type: ignore[attr-defined]
     return result
 
@@ -179,7 +168,11 @@ def dressed(result: FunctionType, function: FunctionType) -> FunctionType:
 def copied(function: FunctionType) -> FunctionType:
     """A function of the same code, globals and closure."""
     copy = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     copy.__kwdefaults__ = function.__kwdefaults__
     return dressed(copy, function)
@@ -206,7 +199,13 @@ def wrapper(function: FunctionType, marker: "_core.Marker", *, measured: bool) -
         return {result}
     return wrapper
 """
-    values = {call: function, enter: marker.enter, measure: marker.measure, leave: marker.leave, fail: marker.fail}
+    values = {
+        call: function,
+        enter: marker.enter,
+        measure: marker.measure,
+        leave: marker.leave,
+        fail: marker.fail,
+    }
     wrapped = dressed(made(source, function, **values), function)
     wrapped.__instrument_marker__ = marker  # type: ignore[attr-defined]
     return wrapped
@@ -215,8 +214,10 @@ def wrapper(function: FunctionType, marker: "_core.Marker", *, measured: bool) -
 # ---------------------------------------------------------------- flops=, bytes=, attrs=
 
 
-def evaluator(function: FunctionType, options: "Mapping[str, Any]") -> "Callable[..., tuple[Any, ...]] | None":
-    """A function of the kernel's signature that answers ``(flops, bytes, attrs)``; None when none is given."""
+def evaluator(
+    function: FunctionType, options: "Mapping[str, Any]"
+) -> "Callable[..., tuple[Any, ...]] | None":
+    """A function of the kernel's signature that answers ``(flops, bytes, attrs)``, or None if there is none."""
     if all(value is None for value in options.values()):
         return None
     signature = Signature(function.__code__)
@@ -226,7 +227,9 @@ def evaluator(function: FunctionType, options: "Mapping[str, Any]") -> "Callable
         check_option(function, option, value)
         key = signature.free(f"_{option}")
         values[key] = value
-        parts.append(f"{key}({', '.join(arguments(function, option, value, signature))})" if callable(value) else key)
+        if callable(value):
+            key = f"{key}({', '.join(arguments(function, option, value, signature))})"
+        parts.append(key)
     source = f"""
     def evaluate({signature.parameters}):
         return ({", ".join(parts)})
@@ -236,6 +239,7 @@ def evaluator(function: FunctionType, options: "Mapping[str, Any]") -> "Callable
 
 
 def check_option(function: FunctionType, option: str, value: object) -> None:
+    """Refuse at decoration what could only fail at each call."""
     if value is None or callable(value) or isinstance(value, dict):
         return
     if option == "attrs" or not isinstance(value, int | float):

@@ -62,6 +62,9 @@ class Site:
         """Call ``enter`` and ``leave`` with the id of each of this site's spans, on the user's thread; three
         failures take them off, counted. ``None, None`` takes them off."""
 
+def set_region_decorator(decorator: Callable[[Region, Any], Any], /) -> None:
+    """What ``region(...)(function)`` calls, with both."""
+
 def kernel_site(name: str, file: str, line: int, /) -> Site:
     """The site of a kernel, made on first use; the same for the same three values."""
 
