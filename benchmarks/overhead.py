@@ -1,8 +1,8 @@
 """What a mark costs, beside its peers: `python benchmarks/overhead.py [--json FILE]`.
 
-All cases run round-robin in one process pinned to one CPU, in windows of about 0.4 ms with the loop's own cost
-subtracted; a window that an involuntary context switch hit is repeated. The figure is the median over the
-rounds; bars are ratios of two figures of the same run.
+All cases run round-robin in one process pinned to one CPU, in windows of about 0.4 ms with the loop's own
+cost subtracted; a window that an involuntary context switch hit is repeated. The figure is the median over
+the rounds; bars are ratios of two figures of the same run.
 """
 
 from __future__ import annotations

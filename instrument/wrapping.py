@@ -1,9 +1,9 @@
 """Which wrapper for which kind of callable.
 
 A plain function of the decorating module is hooked in place where the interpreter allows it (3.12+).
-Somebody else's function is copied, and the copy hooked, so that nobody's object is changed behind their back.
-Elsewhere a function gets a wrapper of the very same signature: calls between Python functions take no C stack,
-so recursion goes as deep as it does without us, and neither tracebacks nor the recursion limit show the wrapper.
+Somebody else's function is copied, and the copy hooked, so that nobody's object is changed. Elsewhere a
+function gets a wrapper of the very same signature: calls between Python functions take no C stack, so
+recursion goes as deep as without us, and neither tracebacks nor the recursion limit show the wrapper.
 
 Generators, coroutines, properties, partials and other callables are refused with a clear text for now.
 """
@@ -217,7 +217,7 @@ def wrapper(function: FunctionType, marker: "_core.Marker", *, measured: bool) -
 def evaluator(
     function: FunctionType, options: "Mapping[str, Any]"
 ) -> "Callable[..., tuple[Any, ...]] | None":
-    """A function of the kernel's signature that answers ``(flops, bytes, attrs)``, or None if there is none."""
+    """A function of the kernel's signature that answers ``(flops, bytes, attrs)``, or None."""
     if all(value is None for value in options.values()):
         return None
     signature = Signature(function.__code__)
