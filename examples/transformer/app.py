@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,11 @@ def default_export() -> str:
 
 
 def backend(name: str, device: str) -> Ops:
-    """The operators by name. torch is imported only when asked for; ImportError without it."""
+    """The operators by name. torch is imported only when asked for; ValueError where there is none."""
     if name == "numpy":
         return numpy_ops
+    if find_spec("torch") is None:
+        raise ValueError("torch is not installed: `pip install torch`, or use --backend numpy")
     import_module("torch").set_default_device(device)
     module: Any = import_module(f"{__package__}.torch_ops")
     return module  # type: ignore[no-any-return]
@@ -189,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 work(options)
             summary = session.stop()  # it is stopped; this gives what it left behind
             print(session.report(), summary, sep="\n")
-    except (ImportError, OSError, ValueError) as error:  # ConfigError is a ValueError
+    except (OSError, ValueError) as error:  # ConfigError is a ValueError
         print(f"{p.prog}: {error}", file=sys.stderr)
         return 2
     return 0

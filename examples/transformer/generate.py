@@ -39,12 +39,12 @@ class Generated:
         return sum(len(row) - 1 for row in self.tokens)
 
 
-def _sizes(logits: NDArray[np.floating]) -> dict[str, object]:
+def _sizes(logits: NDArray[np.generic]) -> dict[str, object]:
     return {"batch": logits.shape[0], "vocabulary": logits.shape[1]}
 
 
 @instrument.kernel(attrs=_sizes)
-def sample(logits: NDArray[np.floating], sampling: Sampling, rng: np.random.Generator) -> Tokens:
+def sample(logits: NDArray[np.generic], sampling: Sampling, rng: np.random.Generator) -> Tokens:
     """One token for each row of (batch, vocabulary) logits."""
     if sampling.temperature == 0:
         return np.asarray(logits.argmax(axis=-1), np.int64)

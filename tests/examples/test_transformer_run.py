@@ -104,7 +104,6 @@ def test_generating_costs_what_the_architecture_says(run: Run) -> None:
     assert run.kernels("generate") == as_measured(expected)
 
 
-@needs_torch
 def test_training_costs_what_the_architecture_says(run: Run) -> None:
     if "over numpy" in run.output:
         assert run.kernels("train") == {}
@@ -221,6 +220,14 @@ def test_wrong_use_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[s
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(HAS_TORCH, reason="torch is installed")
+def test_without_torch_its_backend_is_one_line(tmp_path: Path) -> None:
+    done = start([EXAMPLE, "--small", "--backend=torch"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "pip install torch" in done.stderr
 
 
 @needs_torch
