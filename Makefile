@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 BUILD := build/$(notdir $(VENV))
+# Its own stamp with and without torch, so that either can follow the other.
+TEST := $(VENV)/.test$(if $(filter no,$(TORCH)),,-torch)
 # What the installation depends on; Python files do not count, since it is an editable one.
 COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch])
 
@@ -36,7 +38,7 @@ $(VENV)/.installed: $(VENV)/.ready $(COMPILED)
 	PYTHONWARNINGS=ignore $(PIP) install --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.test: pyproject.toml constraints-test.txt | $(VENV)/.installed
+$(TEST): pyproject.toml constraints-test.txt | $(VENV)/.installed
 	$(PIP) install --constraint constraints-test.txt --group test $(if $(filter no,$(TORCH)),,--group torch)
 	@touch $@
 
@@ -44,7 +46,7 @@ $(VENV)/.tools: pyproject.toml constraints-test.txt | $(VENV)/.installed
 	$(PIP) install --constraint constraints-test.txt --group tools
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml constraints-test.txt | $(VENV)/.test
+$(VENV)/.bench: pyproject.toml constraints-test.txt | $(TEST)
 	$(PIP) install --constraint constraints-test.txt --group bench
 	@touch $@
 
@@ -56,7 +58,7 @@ demo: $(VENV)/.installed  ## run the example program and show what it recorded
 	$(BIN)/instrument report runs/demo.jsonl
 	@echo 'The run is in runs/demo.jsonl; more of it: $(BIN)/instrument report --help'
 
-test: $(VENV)/.installed $(VENV)/.test  ## the whole suite; torch too where this Python has a wheel of it
+test: $(VENV)/.installed $(TEST)  ## the whole suite; torch too where this Python has a wheel of it
 	$(PY) -m pytest $(ARGS)
 
 bench: $(VENV)/.installed $(VENV)/.bench  ## what an annotation costs, beside its peers
@@ -79,7 +81,7 @@ $(SANITIZED)/.built: $(VENV)/.installed $(COMPILED)
 	    --build-base $(SANITIZED) --build-temp $(SANITIZED)/objects --build-lib $(SANITIZED)/lib
 	@touch $@
 
-sanitize: $(SANITIZED)/.built $(VENV)/.test  ## the recorder's tests under the address and UB sanitizers
+sanitize: $(SANITIZED)/.built $(TEST)  ## the recorder's tests under the address and UB sanitizers
 	INSTRUMENT_BUILD_SANITIZE=1 $(PY) setup.py --quiet build_py --build-lib $(SANITIZED)/lib
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    PYTHONMALLOC=malloc PYTHONPATH="$(abspath $(SANITIZED)/lib)" INSTRUMENT_TEST_SANITIZED=1 \
