@@ -1,0 +1,1 @@
+"""Reading a finished run: files only, never live state."""
