@@ -129,7 +129,7 @@ def _is_own_command() -> bool:
     Those read runs, or start a session as their arguments say; `INSTRUMENT_EXPORT` left in the shell must not
     make `instrument report run.jsonl` write over the run it was asked to show.
     """
-    argv = getattr(_sys, "argv", [])
+    argv: list[str] = getattr(_sys, "argv", [])
     if not argv:
         return False
     if argv[0] != "-m":
