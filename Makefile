@@ -71,7 +71,7 @@ lint: $(VENV)/.tools  ## ruff
 
 types: $(VENV)/.installed $(VENV)/.tools  ## strict mypy, and the stubs against the extension
 	$(PY) -m mypy
-	$(PY) -m mypy.stubtest instrument.recorder._core
+	$(PY) -m mypy.stubtest --concise --ignore-disjoint-bases instrument.recorder._core
 
 # The recorder's tests against an extension built with the address and undefined-behaviour sanitizers, in a folder
 # of its own: -P keeps the source tree, and with it the ordinary extension, off the path.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import FunctionType, TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar, final
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -47,6 +47,7 @@ def observe(name: str, value: float, /, **labels: object) -> None: ...
 
 # ------------------------------------------------------------------ kernels
 
+@final
 class Site:
     """One annotation in the source. Immortal: never freed, at most 2,000 and one overflow site per kind."""
 
@@ -77,6 +78,7 @@ def hook(
     """Record calls of ``function`` while something listens (3.12+). ``evaluate`` is called with the
     call's own arguments and answers ``(flops, bytes, attrs)``, each may be None."""
 
+@final
 class Marker:
     """The pieces that a wrapper calls around a function it cannot hook: ``enter()``, then ``leave()`` or
     ``fail(exc)``."""
@@ -107,6 +109,7 @@ def stop() -> None:
 
 def active() -> bool: ...
 
+@final
 class Chunk:
     """A sealed piece of one thread's recording. Its memory goes back to the recorder when it is freed,
     and counts against the buffer until then. Supports the buffer protocol: ``count`` records of 32 bytes
@@ -115,6 +118,8 @@ class Chunk:
 
     thread: int
     """Serial number of the thread in this process, from 1."""
+    tid: int
+    """The operating system's thread id."""
     count: int
     """Spans and marks in it."""
     marks: int
