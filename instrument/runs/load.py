@@ -4,8 +4,8 @@ What
     :func:`find_files` finds the files of one run. :class:`RunFile` is one of them: its first line, and the
     rest in blocks of whole lines. :func:`records` gives every line as a dict, one by one.
 Why
-    A program that was killed leaves a file that is cut off, one that still runs a file without an end. Both are
-    read as far as they go, and :class:`FileState` says how far that was.
+    A program that was killed leaves a file that is cut off, one that still runs a file without an end. Both
+    are read as far as they go, and :class:`FileState` says how far that was.
 How
     Blocks of about 1 MiB keep memory flat and let readers skip lines they do not need (0.5 us each) instead
     of parsing them (5 us each).

@@ -7,7 +7,9 @@ Why
     A program that was killed has written its spans but no totals; and ``--by`` splits by any attribute.
 How
     The recorder writes a span's fields in one order, so one regular expression takes them out of a whole
-    block, 3 us a span with the sums; a line in another order goes through the JSON parser, 15 us. What stands behind the step (weight, status, flags, attributes, measures) repeats a lot and is parsed once per spelling.
+    block, 3 us a span with the sums; a line in another order goes through the JSON parser, 15 us. What stands
+    behind the step (weight, status, flags, attributes, measures) repeats a lot and is parsed once per
+    spelling.
 
     *Self* time needs a span's children. They come before it in the file, so their time waits under the
     parent's id until it comes. Parents that never come (dropped, still open) are forgotten beyond

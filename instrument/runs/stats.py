@@ -11,7 +11,7 @@ __all__ = ["Stats", "as_count", "as_number"]
 
 @dataclass(slots=True)
 class Stats:
-    """Count, times and work of executions; durations in ns. Fractions come from the weights of sampled spans."""
+    """Count, times and work of executions; durations in ns. Fractions come from weights of sampled spans."""
 
     count: float = 0
     """Executions that ended."""

@@ -37,7 +37,13 @@ def number(value: float | None) -> str:
     if size == int(size) and size < 1e9:
         return f"{int(value):,}"
     if 0.001 <= size < 1e9:
-        return f"{value:,.0f}" if size >= 100 else ("-" if value < 0 else "") + _digits(size)
+        return (
+            f"{value:,.0f}"
+            if size >= 100
+            else f"{value:.3g}"
+            if size < 1
+            else f"{value:.{2 - (size >= 10)}f}"
+        )
     return f"{value:.2e}"
 
 

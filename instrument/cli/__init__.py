@@ -1,0 +1,98 @@
+"""The command line: ``instrument run``, ``instrument report``; each command in a file of its own.
+
+Exit codes: 0 fine; 2 wrong use or unreadable input, with one line on stderr that says how to mend it; of
+``instrument run``, the program's own. What a command needs is imported when that command runs.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from instrument._namesake import in_our_place
+from instrument.errors import InstrumentError
+
+__all__ = ["main"]
+
+_COMMANDS: Final = ("run", "report")
+
+
+class _Commands(click.Group):
+    """Commands that are imported when they are called for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"instrument.cli.{cmd_name}").command()
+        return command
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from instrument import __version__
+
+        click.echo(f"instrument-sdk {__version__}")
+        ctx.exit()
+
+
+def _group() -> click.Group:
+    return _Commands(
+        name="instrument",
+        help="One annotation in operator code, every profiling tool.",
+        epilog="Example: `instrument run train.py`, then `instrument report run.jsonl`.",
+        params=[
+            click.Option(
+                ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version,
+                help="Print the version.",
+            )
+        ],
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and answer its exit code; with ``instrument run``, also run the program.
+
+    What the program raises, ``SystemExit`` included, passes through.
+    """
+    lost = in_our_place()
+    if lost:
+        return _say("instrument", lost)
+    try:
+        result = _group().main(
+            None if arguments is None else list(arguments), prog_name="instrument", standalone_mode=False
+        )
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        return _say(_command_of(error), error.format_message(), hint=isinstance(error, click.UsageError))
+    except InstrumentError as error:
+        return _say("instrument", str(error))
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:  # `instrument report ... | head`
+        # What is still in the buffer has nowhere to go; the interpreter would complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(result, int):
+        return result
+    # The program runs from here, with few frames of ours below it, and nothing of click's around it.
+    return result() if callable(result) else 0
+
+
+def _command_of(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if isinstance(context, click.Context) else "instrument"
+
+
+def _say(command: str, message: str, *, hint: bool = False) -> int:
+    line = " ".join(message.split())
+    click.echo(f"{command}: {line}" + (f" (`{command} --help` shows how)" if hint else ""), err=True)
+    return 2
