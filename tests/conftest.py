@@ -64,7 +64,7 @@ def strict_json(text: str | bytes) -> Any:
     def refuse(token: str) -> None:
         raise ValueError(f"{token} is not JSON")
 
-    return json.loads(text, parse_constant=refuse)
+    return json.loads(text.decode() if isinstance(text, bytes) else text, parse_constant=refuse)
 
 
 def in_json(value: Any) -> Any:

@@ -137,6 +137,8 @@ static Tag put_bytes(Slots slots, int i, const char *text, size_t length, Tag ta
     }
     if (!blob_reserve(slots.blob, padded(length))) {
         lose(LOSS_ATTRIBUTE_SIZE, 1);
+        if (tag == TAG_JSON)
+            return TAG_NONE; /* nothing is no JSON */
         length = 0;
     }
     char *to = slots.blob->data + slots.blob->length;
@@ -161,13 +163,39 @@ static Tag put_text(Slots slots, int i, PyObject *text)
     return tag;
 }
 
-/* Anything we do not know is shown by its type alone: its repr could be slow, wait for a device, or raise. */
+/* Anything we do not know is shown by its type alone: its repr could be slow, wait for a device, or raise. A type
+ * may have any name: it is cut at a character's start. Returns the length. */
+enum { MAX_TYPE_NAME = 128 };
+static size_t type_text(PyObject *value, char text[MAX_TYPE_NAME + 2])
+{
+    const char *dot = strrchr(Py_TYPE(value)->tp_name, '.'), *name = dot ? dot + 1 : Py_TYPE(value)->tp_name;
+    size_t length = strlen(name);
+    if (length > MAX_TYPE_NAME) {
+        length = MAX_TYPE_NAME;
+        while (length && ((unsigned char)name[length] & 0xC0) == 0x80)
+            length--;
+    }
+    text[0] = '<';
+    memcpy(text + 1, name, length);
+    text[length + 1] = '>';
+    return length + 2;
+}
+
 static Tag put_type_name(Slots slots, int i, PyObject *value)
 {
-    const char *name = strrchr(Py_TYPE(value)->tp_name, '.');
-    char text[128];
-    int length = snprintf(text, sizeof text, "<%s>", name ? name + 1 : Py_TYPE(value)->tp_name);
-    return put_bytes(slots, i, text, length < (int)sizeof text ? (size_t)length : sizeof text - 1, TAG_TEXT);
+    char text[MAX_TYPE_NAME + 2];
+    return put_bytes(slots, i, text, type_text(value, text), TAG_TEXT);
+}
+
+/* An integer beyond 64 bits, as JSON readers would take it. */
+static double rounded(PyObject *value, int sign)
+{
+    double number = PyLong_AsDouble(value);
+    if (number == -1.0 && PyErr_Occurred()) {
+        PyErr_Clear();
+        number = sign > 0 ? Py_HUGE_VAL : -Py_HUGE_VAL;
+    }
+    return number;
 }
 
 static Tag put_int(Slots slots, int i, PyObject *value)
@@ -176,12 +204,8 @@ static Tag put_int(Slots slots, int i, PyObject *value)
     long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
     if (!overflow)
         return put_word(slots, i, &number, TAG_INT);
-    double rounded = PyLong_AsDouble(value); /* as JSON readers would take it */
-    if (rounded == -1.0 && PyErr_Occurred()) {
-        PyErr_Clear();
-        rounded = overflow > 0 ? Py_HUGE_VAL : -Py_HUGE_VAL;
-    }
-    return put_word(slots, i, &rounded, TAG_FLOAT);
+    double near = rounded(value, overflow);
+    return put_word(slots, i, &near, TAG_FLOAT);
 }
 
 /* numpy's scalars are plain numbers: asking them runs no Python and waits for nothing. Arrays are not asked. */
@@ -191,42 +215,56 @@ static PyObject *numpy_number(PyObject *value)
     if (strncmp(name, "numpy.", 6) != 0)
         return NULL;
     name += 6;
+    if (strncmp(name, "float", 5) == 0 || strcmp(name, "longdouble") == 0)
+        return PyNumber_Float(value);
     if (strncmp(name, "int", 3) == 0 || strncmp(name, "uint", 4) == 0 || strncmp(name, "long", 4) == 0 ||
         strncmp(name, "ulong", 5) == 0)
         return PyNumber_Index(value);
-    if (strncmp(name, "float", 5) == 0)
-        return PyNumber_Float(value);
     if (strncmp(name, "bool", 4) == 0)
         return PyBool_FromLong(PyObject_IsTrue(value) == 1);
     return NULL;
 }
 
-static void json_item(Buffer *buffer, PyObject *item)
+static void json_number(Buffer *buffer, PyObject *item)
 {
+    int overflow = 0;
+    long long number = PyLong_Check(item) ? PyLong_AsLongLongAndOverflow(item, &overflow) : 0;
+    if (PyFloat_Check(item))
+        buffer_double(buffer, PyFloat_AS_DOUBLE(item));
+    else if (overflow)
+        buffer_double(buffer, rounded(item, overflow));
+    else
+        buffer_signed(buffer, number);
+}
+
+/* The head of a text; *cut when that is not all of it. */
+static void json_text(Buffer *buffer, PyObject *text, bool *cut)
+{
+    PyObject *head = PyUnicode_Substring(text, 0, MAX_ITEM_TEXT);
+    *cut |= PyUnicode_GET_LENGTH(text) > MAX_ITEM_TEXT;
+    if (head)
+        buffer_json_string(buffer, head);
+    else
+        buffer->failed = true;
+    Py_XDECREF(head);
+}
+
+static void json_item(Buffer *buffer, PyObject *item, bool *cut)
+{
+    PyObject *number = PyLong_Check(item) || PyFloat_Check(item) ? NULL : numpy_number(item);
+    if (number)
+        item = number;
     if (PyBool_Check(item) || item == Py_None) {
         buffer_text(buffer, item == Py_None ? "null" : item == Py_True ? "true" : "false");
-    } else if (PyLong_Check(item)) {
-        int overflow;
-        long long number = PyLong_AsLongLongAndOverflow(item, &overflow);
-        if (overflow)
-            buffer_text(buffer, overflow > 0 ? "\"Infinity\"" : "\"-Infinity\"");
-        else
-            buffer_signed(buffer, number);
-    } else if (PyFloat_Check(item)) {
-        buffer_double(buffer, PyFloat_AS_DOUBLE(item));
+    } else if (PyLong_Check(item) || PyFloat_Check(item)) {
+        json_number(buffer, item);
     } else if (PyUnicode_Check(item)) {
-        PyObject *head = PyUnicode_Substring(item, 0, MAX_TEXT / MAX_ITEMS / 6);
-        if (head)
-            buffer_json_string(buffer, head);
-        else
-            buffer->failed = true;
-        Py_XDECREF(head);
+        json_text(buffer, item, cut);
     } else {
-        const char *name = strrchr(Py_TYPE(item)->tp_name, '.');
-        char text[64];
-        snprintf(text, sizeof text, "\"<%.40s>\"", name ? name + 1 : Py_TYPE(item)->tp_name);
-        buffer_text(buffer, text);
+        char text[MAX_TYPE_NAME + 2];
+        buffer_json_bytes(buffer, text, type_text(item, text));
     }
+    Py_XDECREF(number);
     PyErr_Clear();
 }
 
@@ -234,22 +272,27 @@ static void json_item(Buffer *buffer, PyObject *item)
 static Tag put_sequence(Slots slots, int i, PyObject *sequence)
 {
     Py_ssize_t length = PySequence_Fast_GET_SIZE(sequence);
-    if (length > MAX_ITEMS) {
-        lose(LOSS_ATTRIBUTE_SIZE, 1);
+    bool cut = length > MAX_ITEMS;
+    if (cut)
         length = MAX_ITEMS;
-    }
     Buffer buffer = {0};
     buffer_literal(&buffer, "[");
     for (Py_ssize_t item = 0; item < length; item++) {
+        size_t whole = buffer.length; /* half an array would not be JSON */
         if (item)
             buffer_literal(&buffer, ",");
-        json_item(&buffer, PySequence_Fast_GET_ITEM(sequence, item));
+        json_item(&buffer, PySequence_Fast_GET_ITEM(sequence, item), &cut);
+        if (buffer.length >= MAX_TEXT) {
+            buffer.length = whole;
+            cut = true;
+            break;
+        }
     }
     buffer_literal(&buffer, "]");
     Tag tag = TAG_NONE;
-    if (!buffer.failed && buffer.length <= MAX_TEXT) /* half an array would not be JSON */
+    if (!buffer.failed)
         tag = put_bytes(slots, i, buffer.data, buffer.length, TAG_JSON);
-    else
+    if (cut || buffer.failed)
         lose(LOSS_ATTRIBUTE_SIZE, 1);
     buffer_free(&buffer);
     return tag;
@@ -283,10 +326,40 @@ static Tag put_value(Slots slots, int i, PyObject *value)
     return put_type_name(slots, i, value);
 }
 
+/* Whether a later record of a blob says the same names anew. */
+static bool superseded(const RecordHeader *header, const char *cursor, const char *end)
+{
+    for (Record later; record_next(&cursor, end, &later);)
+        if (later.header->kind == header->kind && later.header->keyset == header->keyset)
+            return true;
+    return false;
+}
+
+/* A span whose attributes are set over and over keeps the last of each: earlier records make room. */
+static COLD void blob_compact(Blob *blob)
+{
+    const char *end = blob->data + blob->length, *cursor = blob->data;
+    char *to = blob->data;
+    uint16_t keys = 0;
+    for (Record record; record_next(&cursor, end, &record);) {
+        const char *from = (const char *)record.header;
+        bool named = record.header->kind == RECORD_ATTRS || record.header->kind == RECORD_MEASURES;
+        if (named && superseded(record.header, cursor, end))
+            continue;
+        keys += named ? record.header->count : 0;
+        memmove(to, from, (size_t)(cursor - from));
+        to += cursor - from;
+    }
+    blob->length = (uint32_t)(to - blob->data);
+    blob->keys = keys;
+}
+
 static void encode_record(Blob *blob, RecordKind kind, PyObject *const *values, PyObject *names)
 {
     int count = (int)PyTuple_GET_SIZE(names);
     int32_t keyset = keyset_of(names);
+    if (unlikely(blob->keys + count > MAX_SPAN_ATTRS || blob->length > MAX_BLOB / 2) && blob->length)
+        blob_compact(blob);
     uint32_t start = blob->length, size = 8 + 8 * (uint32_t)count;
     if (keyset < 0 || blob->keys + count > MAX_SPAN_ATTRS || !blob_reserve(blob, size)) {
         lose(LOSS_ATTRIBUTES, (uint64_t)count);

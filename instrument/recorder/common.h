@@ -25,6 +25,7 @@ enum {
     MAX_HOOK_DEPTH = 64,    /* nested hooked C frames before the hook lifts itself */
     MAX_TEXT = 1024,        /* bytes of one text attribute */
     MAX_ITEMS = 16,         /* elements of one list attribute */
+    MAX_ITEM_TEXT = 128,    /* characters of a text in a list */
     MAX_RECORD_KEYS = 8,    /* attributes in one attribute record: 4 bits of tag each */
     MAX_SPAN_ATTRS = 64,    /* attributes of one span */
     MAX_BLOB = 16384,       /* bytes of all attributes of one span */
