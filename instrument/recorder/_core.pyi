@@ -1,6 +1,6 @@
 """The recorder, written in C: what annotations call, and what the session's drain reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, final
 
@@ -128,9 +128,10 @@ class Chunk:
     def decode(self) -> list[tuple[int, int, int, int, int, int, int, int | None, int | None, str | None, dict[str, Any] | None, dict[str, float] | None]]:
         """One tuple a record, in order of completion:
         (id, parent id or 0, root id, path index, start ns, end ns, flags, step, task, error, attrs, measures)."""
-    def jsonl(self, wall_offset_ns: int, /) -> bytes:
+    def jsonl(self, wall_offset_ns: int, following: Sequence[Chunk] = (), /) -> bytes:
         """The records as ``span`` and ``mark`` lines of the run file; ``wall_offset_ns`` turns CLOCK_MONOTONIC
-        into Unix time. The GIL is released meanwhile."""
+        into Unix time. Lines of ``following`` come after: one release of the GIL, which is what a
+        chunk alone mostly waits for, serves them all."""
 
 def take() -> list[Chunk]:
     """All that was recorded since the last call, oldest first within a thread."""

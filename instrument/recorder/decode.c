@@ -121,7 +121,8 @@ static PyObject *chunk_get_marks(ChunkObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef chunk_methods[] = {
     {"decode", (PyCFunction)chunk_decode, METH_NOARGS, "decode(): one tuple a record, in order of completion."},
-    {"jsonl", (PyCFunction)chunk_jsonl, METH_O, "jsonl(wall_offset_ns): the records as lines of the run file."},
+    {"jsonl", (PyCFunction)chunk_jsonl, METH_VARARGS,
+     "jsonl(wall_offset_ns, following=()): the records of this chunk, and of those, as lines of the run file."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef chunk_getset[] = {

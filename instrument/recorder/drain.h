@@ -12,7 +12,7 @@ typedef struct {
 extern PyTypeObject Chunk_Type;
 
 PyObject *chunk_decode(ChunkObject *self, PyObject *unused);
-PyObject *chunk_jsonl(ChunkObject *self, PyObject *wall_offset);
+PyObject *chunk_jsonl(ChunkObject *self, PyObject *args);
 
 /* An event with everything it refers to, ready for either. */
 typedef struct {

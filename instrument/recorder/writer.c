@@ -62,12 +62,7 @@ static void put_flags(Buffer *out, uint16_t flags)
         buffer_literal(out, "]");
 }
 
-typedef struct {
-    uint64_t wall_offset;
-    Buffer where; /* ,"pid":…,"tid":… : the same for the whole chunk */
-} Line;
-
-static void put_line(Buffer *out, const Chunk *chunk, const View *view, const Line *line)
+static void put_line(Buffer *out, const Chunk *chunk, const View *view, uint64_t wall_offset, const Buffer *where)
 {
     const Event *event = view->event;
     const Path *path = path_at(chunk->paths, event->path);
@@ -87,14 +82,14 @@ static void put_line(Buffer *out, const Chunk *chunk, const View *view, const Li
     buffer_bytes(out, path->json, path->json_length);
     if (mark) {
         buffer_literal(out, ",\"time\":");
-        buffer_unsigned(out, event->start + line->wall_offset);
+        buffer_unsigned(out, event->start + wall_offset);
     } else {
         buffer_literal(out, ",\"start\":");
-        buffer_unsigned(out, event->start + line->wall_offset);
+        buffer_unsigned(out, event->start + wall_offset);
         buffer_literal(out, ",\"dur\":");
         buffer_unsigned(out, event->end > event->start ? event->end - event->start : 0);
     }
-    buffer_bytes(out, line->where.data, line->where.length);
+    buffer_bytes(out, where->data, where->length);
     if (view->step != NO_STEP) {
         buffer_literal(out, ",\"step\":");
         buffer_signed(out, view->step);
@@ -114,27 +109,54 @@ static void put_line(Buffer *out, const Chunk *chunk, const View *view, const Li
     buffer_literal(out, "}\n");
 }
 
-PyObject *chunk_jsonl(ChunkObject *self, PyObject *wall_offset)
+/* `where` is ,"pid":…,"tid":… : the same for a whole chunk. */
+static void put_chunk(Buffer *out, const Chunk *chunk, uint64_t wall_offset)
 {
-    const Chunk *chunk = self->chunk;
-    Line line = {.wall_offset = (uint64_t)PyLong_AsLongLong(wall_offset)};
-    if (PyErr_Occurred())
+    Buffer where = {0};
+    buffer_literal(&where, ",\"pid\":");
+    buffer_unsigned(&where, (uint64_t)getpid());
+    buffer_literal(&where, ",\"tid\":");
+    buffer_unsigned(&where, (uint64_t)chunk->tid);
+    out->failed |= where.failed;
+    buffer_reserve(out, (size_t)chunk->count * 160);
+    for (uint32_t i = 0; i < chunk->count && !out->failed; i++) {
+        View view = chunk_view(chunk, i);
+        put_line(out, chunk, &view, wall_offset, &where);
+    }
+    buffer_free(&where);
+}
+
+/* The chunks whose memory must not go while the GIL is released: a tuple of this one and those after it. */
+static PyObject *chunk_row(ChunkObject *self, PyObject *following)
+{
+    PyObject *first = PyTuple_Pack(1, self), *rest = first ? PySequence_Tuple(following) : NULL;
+    PyObject *row = rest ? PySequence_Concat(first, rest) : NULL;
+    Py_XDECREF(first);
+    Py_XDECREF(rest);
+    for (Py_ssize_t i = 0; row && i < PyTuple_GET_SIZE(row); i++)
+        if (!PyObject_TypeCheck(PyTuple_GET_ITEM(row, i), &Chunk_Type)) {
+            PyErr_SetString(PyExc_TypeError, "jsonl() takes chunks");
+            Py_CLEAR(row);
+        }
+    return row;
+}
+
+PyObject *chunk_jsonl(ChunkObject *self, PyObject *args)
+{
+    long long wall_offset;
+    PyObject *following = NULL;
+    if (!PyArg_ParseTuple(args, "L|O:jsonl", &wall_offset, &following))
+        return NULL;
+    PyObject *row = following ? chunk_row(self, following) : PyTuple_Pack(1, self);
+    if (!row)
         return NULL;
     Buffer out = {0};
     Py_BEGIN_ALLOW_THREADS
-    buffer_literal(&line.where, ",\"pid\":");
-    buffer_unsigned(&line.where, (uint64_t)getpid());
-    buffer_literal(&line.where, ",\"tid\":");
-    buffer_unsigned(&line.where, (uint64_t)chunk->tid);
-    buffer_reserve(&out, (size_t)chunk->count * 256);
-    for (uint32_t i = 0; i < chunk->count && !line.where.failed; i++) {
-        View view = chunk_view(chunk, i);
-        put_line(&out, chunk, &view, &line);
-    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(row) && !out.failed; i++)
+        put_chunk(&out, ((ChunkObject *)PyTuple_GET_ITEM(row, i))->chunk, (uint64_t)wall_offset);
     Py_END_ALLOW_THREADS
-    PyObject *bytes = out.failed || line.where.failed ? PyErr_NoMemory()
-                                                      : PyBytes_FromStringAndSize(out.data, (Py_ssize_t)out.length);
+    PyObject *bytes = out.failed ? PyErr_NoMemory() : PyBytes_FromStringAndSize(out.data, (Py_ssize_t)out.length);
     buffer_free(&out);
-    buffer_free(&line.where);
+    Py_DECREF(row);
     return bytes;
 }
