@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from instrument.delivery import Delivery
@@ -34,7 +35,7 @@ from instrument.records import (
     Total,
 )
 
-__all__ = ["Drain", "read_totals"]
+__all__ = ["Drain", "read_metrics", "read_totals"]
 
 CHUNKS_PER_BATCH: Final = 64
 METRICS_EVERY: Final = 1.0
@@ -64,16 +65,18 @@ class Drain:
         self.deliveries = tuple(deliveries)
         self.spans = 0
         self.marks = 0
+        self.threads: list[Thread] = []
+        """All that recorded; the recorder bounds their number."""
+        self.metrics: tuple[Metric, ...] = ()
+        """All series, once finished."""
         self._interval = interval
         self._chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, max_chunks // 4))
         self._wake = threading.Event()
         self._ending = False
         self._one_cycle = threading.Lock()  # held for a cycle
-        self._thread: threading.Thread | None = None
         self._sequence = 0
         self._paths: list[PathInfo | None] = [None]
         self._mark_paths = False
-        self._threads_seen = 0
         self._sites_seen = 0
         self._metrics_seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._metrics_due = 0.0
@@ -84,11 +87,15 @@ class Drain:
     # -------------------------------------------------------------- the session's side
 
     def start(self) -> None:
-        """Start the deliveries' threads and the drain's own."""
-        for delivery in self.deliveries:
-            delivery.start()
-        self._thread = threading.Thread(target=self._run, name="instrument-drain", daemon=True)
-        self._thread.start()
+        """Start the deliveries' threads and the drain's own.
+
+        If the system or a process that is ending has no thread for us, what the buffer holds is delivered by
+        ``flush`` and ``stop``, in the caller's thread.
+        """
+        with suppress(RuntimeError):
+            for delivery in self.deliveries:
+                delivery.start()
+            threading.Thread(target=self._run, name="instrument-drain", daemon=True).start()
 
     def flush(self, deadline: float) -> bool:
         """Hand over what was recorded until now, and wait until every exporter has delivered it."""
@@ -217,9 +224,11 @@ class Drain:
     # -------------------------------------------------------------- tables
 
     def _new_threads(self) -> tuple[Thread, ...]:
-        rows = _core.threads(self._threads_seen)
-        self._threads_seen += len(rows)
-        return tuple(Thread(tid=tid, serial=serial, name=name) for serial, tid, name in rows)
+        pid = self.resource.pid
+        rows = _core.threads(len(self.threads))
+        found = tuple(Thread(pid=pid, tid=tid, serial=serial, name=name) for serial, tid, name in rows)
+        self.threads += found
+        return found
 
     def _new_sites(self) -> tuple[SiteInfo, ...]:
         rows = _core.sites(self._sites_seen)
@@ -239,13 +248,14 @@ class Drain:
             return ()
         self._metrics_due = now + METRICS_EVERY
         changed: list[Metric] = []
-        wall = time.time_ns()
-        for kind, name, labels, *values in _core.metrics():
-            series, state = (kind, name, *sorted(labels.items())), tuple(values)
+        for metric in read_metrics():
+            series = metric.kind, metric.name, *sorted(metric.labels.items())
+            state = metric.count, metric.sum, metric.last
             if every or self._metrics_seen.get(series) != state:
                 self._metrics_seen[series] = state
-                count, total, least, most, last = values
-                changed.append(Metric(kind, name, labels, wall, count, total, least, most, last))  # type: ignore[arg-type]
+                changed.append(metric)
+        if every:
+            self.metrics = tuple(changed)
         return tuple(changed)
 
 
@@ -274,6 +284,15 @@ def read_totals() -> tuple[Total, ...]:
             )
         )
     return tuple(totals)
+
+
+def read_metrics() -> tuple[Metric, ...]:
+    """The recorder's metrics as they are now."""
+    now = time.time_ns()
+    return tuple(
+        Metric(cast(Any, kind), name, labels, now, count, total, least, most, last)
+        for kind, name, labels, count, total, least, most, last in _core.metrics()
+    )
 
 
 def _count_marks(chunk: RecordedChunk) -> int:

@@ -71,6 +71,7 @@ def guard(session: Guarded) -> Guarded:
         _state.installed = True
         os.register_at_fork(after_in_child=_in_child)
         atexit.register(_at_exit)
+        _tell_multiprocessing()
         if _is_child_of_multiprocessing():
             _in_multiprocessing_child(_state)
     return _state.holder.setdefault(_KEY, session)
@@ -114,7 +115,7 @@ def _resume(session: Guarded) -> None:
 
 
 def _tell_multiprocessing() -> None:
-    """If this child is multiprocessing's, it empties its list of finalizers next, and then calls us."""
+    """A child of multiprocessing empties its list of finalizers when it begins, and calls us afterwards."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None and not _state.known_to_multiprocessing:
         util.register_after_fork(_state, _in_multiprocessing_child)
@@ -122,7 +123,7 @@ def _tell_multiprocessing() -> None:
 
 
 def _is_child_of_multiprocessing() -> bool:
-    """Whether multiprocessing made this process, by any of its methods."""
+    """Whether multiprocessing made this process, and has it running already."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
 

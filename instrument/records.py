@@ -20,6 +20,7 @@ from instrument.histogram import Histogram, quantile
 
 __all__ = [
     "SCHEMA",
+    "AsLine",
     "Batch",
     "ExportError",
     "Exporter",
@@ -64,6 +65,25 @@ class Resource:
     collectors: tuple[Mapping[str, Any], ...] = ()
     parent_pid: int | None = None
     """Set in a fork's child: the process whose session it continues, into a place of its own."""
+
+    def as_line(self) -> dict[str, Any]:
+        """The ``run`` line of the run file; NaN and the infinities are left to the writer."""
+        line = {
+            "type": "run",
+            "schema": SCHEMA,
+            "run_id": self.run_id,
+            "rank": self.rank,
+            "pid": self.pid,
+            "host": self.host,
+            "argv": list(self.argv),
+            "versions": self.versions,
+            "git_commit": self.git_commit,
+            "labels": self.labels,
+            "clock": self.clock,
+            "config": self.config,
+            "collectors": list(self.collectors),
+        }
+        return line if self.parent_pid is None else line | {"parent_pid": self.parent_pid}
 
     @property
     def wall_offset(self) -> int:
@@ -124,6 +144,21 @@ class Metric:
     max: float
     last: float
 
+    def as_line(self) -> dict[str, Any]:
+        """The ``metric`` line of the run file."""
+        return {
+            "type": "metric",
+            "kind": self.kind,
+            "name": self.name,
+            "labels": self.labels,
+            "time": self.time,
+            "count": self.count,
+            "sum": self.sum,
+            "min": self.min,
+            "max": self.max,
+            "last": self.last,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Total:
@@ -164,6 +199,30 @@ class Total:
         """The duration in ns that 99 of 100 spans do not exceed."""
         return self._quantile(0.99)
 
+    def as_line(self) -> dict[str, Any]:
+        """The ``total`` line of the run file; times are None where nothing ended."""
+        ended = self.count > 0
+        return {
+            "type": "total",
+            "path": self.path,
+            "name": self.name,
+            "kind": self.kind,
+            "by": self.by,
+            "count": self.count,
+            "errors": self.errors,
+            "open": self.open,
+            "sum_ns": self.sum_ns,
+            "self_ns": self.self_ns,
+            "min_ns": self.min_ns if ended else None,
+            "max_ns": self.max_ns if ended else None,
+            "p50_ns": round(self.p50_ns) if ended else None,
+            "p90_ns": round(self.p90_ns) if ended else None,
+            "p99_ns": round(self.p99_ns) if ended else None,
+            "histogram": [list(bucket) for bucket in self.histogram],
+            "measured": self.measured,
+            "measures": self.measures,
+        }
+
     def _quantile(self, q: float) -> float:
         return quantile(self.histogram, q, least=self.min_ns, most=self.max_ns)
 
@@ -177,16 +236,25 @@ class Loss:
     reason: str
     count: int
 
+    def as_line(self) -> dict[str, Any]:
+        """The ``loss`` line of the run file."""
+        return {"type": "loss", "where": self.where, "reason": self.reason, "count": self.count}
+
 
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A thread that recorded."""
 
+    pid: int
     tid: int
     """The operating system's id, as other tools show it; may be used again after the thread has ended."""
     serial: int
     """Its number in this process, from 1; never used again."""
     name: str
+
+    def as_line(self) -> dict[str, Any]:
+        """The ``thread`` line of the run file."""
+        return {"type": "thread", "pid": self.pid, "tid": self.tid, "name": self.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +268,17 @@ class SiteInfo:
     file: str
     line: int
 
+    def as_line(self) -> dict[str, Any]:
+        """The ``site`` line of the run file."""
+        return {
+            "type": "site",
+            "name": self.name,
+            "kind": self.kind,
+            "scope": self.scope,
+            "file": self.file,
+            "line": self.line,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PathInfo:
@@ -211,6 +290,13 @@ class PathInfo:
     parent: int
     """Index of the path above; 0 for none."""
     site: int
+
+
+class AsLine(Protocol):
+    """What has a line in the run file beside spans and marks, which the recorder writes."""
+
+    def as_line(self) -> dict[str, Any]:
+        """The line's fields, ``type`` first."""
 
 
 class RecordedChunk(Protocol):

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Never, Self, TypedDict, Unpack
 from instrument import _switch, lifecycle
 from instrument.config import Options, resolve
 from instrument.delivery import Delivery
-from instrument.drain import Drain, logger, read_totals
+from instrument.drain import Drain, logger, read_metrics, read_totals
 from instrument.environment import describe_process
 from instrument.errors import ConfigError
 from instrument.plugins import NamedExporter, make_exporters
 from instrument.recorder import _core
-from instrument.records import Exporter, Loss, Total
+from instrument.records import AsLine, Exporter, Loss, Total
 
 if TYPE_CHECKING:
     from instrument.runs.report import Report
@@ -82,6 +82,7 @@ class Session:
         self._summary: Summary | None = None
         self._pid = os.getpid()
         self._parent_pid: int | None = None
+        self._names_run = False  # in the environment, for child processes
         self._started = time.monotonic()
         # Re-entrant: a signal handler may stop the session while this thread is in one of its methods.
         self._lock = threading.RLock()
@@ -120,14 +121,31 @@ class Session:
     def report(self) -> "Report":
         """A table of where the time went until now; it prints, and shows as HTML in a notebook."""
         from instrument.runs.report import Report
-        from instrument.runs.tree import Tree
+        from instrument.runs.run import run_from_records
 
-        self.resume()
-        summary = self._summary
-        if summary is not None:
-            return Report(Tree.from_totals(summary.totals, losses=summary.losses))
-        on = self._drain is not None
-        return Report(Tree.from_totals(read_totals() if on else (), losses=self.losses()))
+        if self._is_mine():
+            self.resume()
+        return Report(run_from_records(self._lines()))
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        """What the run file says besides spans, marks and sites."""
+        drain, summary = self._drain, self._summary
+        yield (drain.resource if drain else describe_process(self.options, self.run_id)).as_line()
+        if drain is None:
+            return
+        now = summary or self._summarise(read_totals(), delivered=False)
+        metrics = drain.metrics if summary else read_metrics()
+        items: tuple[AsLine, ...] = (*drain.threads, *now.totals, *metrics, *now.losses)
+        for item in items:
+            yield item.as_line()
+        yield {
+            "type": "end",
+            "time": time.time_ns(),
+            "duration_ns": int(now.duration * 1e9),
+            "spans": now.spans,
+            "marks": now.marks,
+            "lost": sum(loss.count for loss in now.losses),
+        }
 
     def losses(self) -> tuple[Loss, ...]:
         """What was not recorded or not delivered, up to now."""
@@ -176,6 +194,11 @@ class Session:
         self._started = time.monotonic()
         self._drain = drain
         drain.start()
+        # Programs that this one starts inherit the variable that started this session, and begin their own
+        # with it: they are part of the same run.
+        if self.options.run_id is None and self.options.sources.get("export") == "INSTRUMENT_EXPORT":
+            self._names_run = True
+            os.environ["INSTRUMENT_RUN_ID"] = self.run_id
 
     def _open(self, exporters: Sequence[NamedExporter]) -> Drain:
         resource = describe_process(self.options, self.run_id, self._parent_pid)
@@ -200,6 +223,8 @@ class Session:
             return
         _core.stop()
         lifecycle.release(self)
+        if self._names_run:
+            os.environ.pop("INSTRUMENT_RUN_ID", None)
         drain = self._drain
         if drain is None:  # a fork's child that has nothing to write to
             self._summary = _NOTHING

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from instrument.records import SCHEMA, Batch, ExportError, Loss, Metric, Resource, SiteInfo, Thread, Total
+from instrument.records import AsLine, Batch, ExportError, Loss, Resource
 from instrument_exporters.runfile import RunFile, open_run_file
 
 __all__ = ["JsonExporter"]
@@ -44,10 +44,9 @@ class JsonExporter:
 
     def open(self, resource: Resource, /) -> None:
         """Create the file, or replace one of ours. OSError if neither can be."""
-        first = _line("run", _run_fields(resource))
+        first = _line(resource.as_line())
         self._file = open_run_file(self.target, first, resource.host, child=resource.parent_pid is not None)
         self.target = self._file.path
-        self._pid = resource.pid
         self._opened_ns = time.monotonic_ns()
 
     def export(self, batch: Batch, /) -> None:
@@ -88,6 +87,7 @@ class JsonExporter:
         if file is None:
             return True
         end = {
+            "type": "end",
             "time": time.time_ns(),
             "duration_ns": time.monotonic_ns() - self._opened_ns,
             "spans": self._spans,
@@ -95,7 +95,7 @@ class JsonExporter:
             "lost": self._lost + sum(loss.count for loss in self._losses),
         }
         try:
-            file.append(self._waiting + _line("end", end))
+            file.append(self._waiting + _line(end))
             file.close()
         except OSError:
             file.abandon()
@@ -104,9 +104,8 @@ class JsonExporter:
 
     def _append_tables(self, file: RunFile, batch: Batch) -> None:
         """Threads and sites: said once, so they wait until there is room."""
-        threads = (_line("thread", _thread_fields(thread, self._pid)) for thread in batch.threads)
-        sites = (_line("site", _site_fields(site)) for site in batch.sites)
-        lines = self._waiting + b"".join(threads) + b"".join(sites)
+        tables: tuple[AsLine, ...] = (*batch.threads, *batch.sites)
+        lines = self._waiting + b"".join(_line(item.as_line()) for item in tables)
         self._waiting = lines if len(lines) <= _KEPT else self._waiting
         if lines:
             file.append(lines)
@@ -115,14 +114,9 @@ class JsonExporter:
     def _append_summary(self, file: RunFile, batch: Batch) -> None:
         """What is cumulative: the next batch says it again if it does not fit."""
         losses = batch.losses if batch.final else [loss for loss in batch.losses if loss not in self._losses]
-        lines = [_line("metric", _metric_fields(metric)) for metric in batch.metrics]
-        lines += [_line("total", _total_fields(total)) for total in batch.totals]
-        lines += [
-            _line("loss", {"where": loss.where, "reason": loss.reason, "count": loss.count})
-            for loss in losses
-        ]
-        if lines:
-            file.append(b"".join(lines))
+        items: tuple[AsLine, ...] = (*batch.metrics, *batch.totals, *losses)
+        if items:
+            file.append(b"".join(_line(item.as_line()) for item in items))
 
 
 def _pieces(batch: Batch) -> Iterator[bytes]:
@@ -146,14 +140,8 @@ def _reason(error: OSError) -> str:
 # ------------------------------------------------------------------ lines
 
 
-def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
-    text = json.dumps(
-        {"type": kind, **{key: _plain(value) for key, value in fields.items()}},
-        ensure_ascii=False,
-        allow_nan=False,
-        separators=(",", ":"),
-        default=str,
-    )
+def _line(fields: Mapping[str, Any]) -> bytes:
+    text = json.dumps(_plain(fields), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
     # A lone surrogate becomes \udXXX, which inside a JSON string means that surrogate.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
@@ -167,66 +155,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _run_fields(resource: Resource) -> dict[str, Any]:
-    fields = {
-        "schema": SCHEMA,
-        "run_id": resource.run_id,
-        "rank": resource.rank,
-        "pid": resource.pid,
-        "host": resource.host,
-        "argv": resource.argv,
-        "versions": resource.versions,
-        "git_commit": resource.git_commit,
-        "labels": resource.labels,
-        "clock": resource.clock,
-        "config": resource.config,
-        "collectors": resource.collectors,
-    }
-    return fields if resource.parent_pid is None else fields | {"parent_pid": resource.parent_pid}
-
-
-def _thread_fields(thread: Thread, pid: int) -> dict[str, Any]:
-    return {"pid": pid, "tid": thread.tid, "name": thread.name}
-
-
-def _site_fields(site: SiteInfo) -> dict[str, Any]:
-    return {"name": site.name, "kind": site.kind, "scope": site.scope, "file": site.file, "line": site.line}
-
-
-def _metric_fields(metric: Metric) -> dict[str, Any]:
-    return {
-        "kind": metric.kind,
-        "name": metric.name,
-        "labels": metric.labels,
-        "time": metric.time,
-        "count": metric.count,
-        "sum": metric.sum,
-        "min": metric.min,
-        "max": metric.max,
-        "last": metric.last,
-    }
-
-
-def _total_fields(total: Total) -> dict[str, Any]:
-    ended = total.count > 0
-    return {
-        "path": total.path,
-        "name": total.name,
-        "kind": total.kind,
-        "by": total.by,
-        "count": total.count,
-        "errors": total.errors,
-        "open": total.open,
-        "sum_ns": total.sum_ns,
-        "self_ns": total.self_ns,
-        "min_ns": total.min_ns if ended else None,
-        "max_ns": total.max_ns if ended else None,
-        "p50_ns": round(total.p50_ns) if ended else None,
-        "p90_ns": round(total.p90_ns) if ended else None,
-        "p99_ns": round(total.p99_ns) if ended else None,
-        "histogram": total.histogram,
-        "measured": total.measured,
-        "measures": total.measures,
-    }
