@@ -46,8 +46,8 @@ $(VENV)/.tools: pyproject.toml constraints-test.txt | $(VENV)/.installed
 	$(PIP) install --constraint constraints-test.txt --group tools
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml constraints-test.txt | $(TEST)
-	$(PIP) install --constraint constraints-test.txt --group bench
+$(VENV)/.bench: pyproject.toml constraints-test.txt | $(VENV)/.installed
+	$(PIP) install --constraint constraints-test.txt --group bench $(if $(filter no,$(TORCH)),,--group bench-torch)
 	@touch $@
 
 # ---- what people run
@@ -61,8 +61,42 @@ demo: $(VENV)/.installed  ## run the example program and show what it recorded
 test: $(VENV)/.installed $(TEST)  ## the whole suite; torch too where this Python has a wheel of it
 	$(PY) -m pytest $(ARGS)
 
-bench: $(VENV)/.installed $(VENV)/.bench  ## what an annotation costs, beside its peers
-	$(PY) benchmarks/overhead.py $(ARGS)
+# The benchmarks have environments of their own, one for each Python: PYTHONS="3.11 3.12 3.13" runs them all. Figures
+# land in build/bench/, and `make bench-doc` puts them into docs/overhead.md. All versions run, whatever one says.
+PYTHONS ?=
+BENCH = failed=0; $(if $(PYTHONS),for v in $(PYTHONS); do,for v in ''; do) \
+	    $(MAKE) --no-print-directory $(1) $${v:+PYTHON=python$$v} VENV=.venv-bench$${v:+-$$v} || failed=1; \
+	done; exit $$failed
+# A current numpy is measured as its users run it: some machines set these two for the sake of older ones.
+NUMPY := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
+
+bench:  ## what an annotation costs, beside its peers
+	@$(call BENCH,overhead-here)
+
+bench-program:  ## what whole programs lose by their annotations, and by the peers' in their place
+	@$(call BENCH,program-here)
+
+bench-scale:  ## cost against growth: spans, names, paths, threads, depth, reports
+	@$(call BENCH,scale-here)
+
+profile-self:  ## where the recorder's own instructions go, by callgrind
+	@$(call BENCH,profile-here)
+
+bench-doc:  ## put the figures of build/bench/ into docs/overhead.md
+	$(PYTHON) benchmarks/tables.py build/bench docs/overhead.md
+
+.PHONY: bench-program bench-scale bench-doc profile-self overhead-here program-here scale-here profile-here
+overhead-here: $(VENV)/.installed $(VENV)/.bench
+	$(PY) benchmarks/overhead.py --json build/bench/ $(ARGS)
+
+program-here: $(VENV)/.installed $(VENV)/.bench
+	$(NUMPY) $(PY) benchmarks/program.py --json build/bench/ $(ARGS)
+
+scale-here: $(VENV)/.installed
+	$(PY) benchmarks/scale.py --json build/bench/ $(ARGS)
+
+profile-here: $(VENV)/.installed
+	$(PY) benchmarks/instructions.py --json build/bench/ $(ARGS)
 
 # ---- what CI runs besides
 

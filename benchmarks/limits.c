@@ -89,9 +89,42 @@ static PyObject *c_limit(PyObject *module, PyObject *count_object)
     Py_RETURN_NONE;
 }
 
+/* ---- its pieces: the clock alone, and cold caches ---- */
+
+static PyObject *c_clock(PyObject *module, PyObject *count_object)
+{
+    (void)module;
+    long count = PyLong_AsLong(count_object);
+    for (long i = 0; i < count; i++) {
+        uint64_t start = TICKS(), end = TICKS();
+        __asm__ volatile("" ::"r"(start), "r"(end) : "memory");
+    }
+    return count < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* Overwrite more than the inner caches hold, one word a line. */
+static PyObject *evict(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    enum { BYTES = 6 << 20, LINE = 64 };
+    static char block[BYTES];
+    for (size_t at = 0; at < BYTES; at += LINE)
+        *(volatile uint64_t *)(block + at) += 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *nothing(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     {"unbound", unbound, METH_NOARGS, "An empty context manager that `with` need not bind."},
     {"c_limit", c_limit, METH_O, "Record so many empty spans in C."},
+    {"c_clock", c_clock, METH_O, "Read the clock twice, so many times."},
+    {"evict", evict, METH_NOARGS, "Overwrite 6 MiB, so that nothing is left in the inner caches."},
+    {"nothing", nothing, METH_NOARGS, "What calling C costs."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "limits", .m_size = -1, .m_methods = functions};

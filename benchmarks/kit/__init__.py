@@ -1,0 +1,1 @@
+"""What the benchmarks share: measuring, yardsticks, cases, peers, bars."""
