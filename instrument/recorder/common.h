@@ -60,6 +60,10 @@ extern const char *const loss_names[LOSS_COUNT];
 
 static inline void lose(Loss reason, uint64_t n) { losses[reason] += n; }
 
+/* Drop the exception of a callback of the user's that we called on our own account. An interrupt was meant for the
+ * program, which gets it as soon as its own code runs again. */
+void callback_failed(void);
+
 /* ---- memory: one bound for chunks, attributes, frames, totals and histograms ---- */
 extern size_t memory_used, memory_bound;
 

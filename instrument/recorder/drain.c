@@ -71,7 +71,7 @@ static uint32_t *count_open(void)
     }
     for (ThreadState *state = threads; recording && state; state = state->next)
         for (Frame *frame = state->top; frame > state->bottom; frame--)
-            open[frame->path] += frame->state == FRAME_OPEN;
+            open[frame->path] += frame_is_open(frame);
     return open;
 }
 

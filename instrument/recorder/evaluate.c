@@ -1,9 +1,11 @@
 /* Calling a kernel's flops=, bytes= and attrs=, and putting the answers on its span. */
 #include "evaluate.h"
 
+#include <math.h>
+
 static void failed(Evaluator *evaluator)
 {
-    PyErr_Clear();
+    callback_failed();
     lose(LOSS_EVALUATE, 1);
     if (++evaluator->failures >= 3)
         Py_CLEAR(evaluator->function);
@@ -25,44 +27,53 @@ Evaluated evaluate(Evaluator *evaluator, PyObject *const *args, size_t nargsf, P
     return (Evaluated){values};
 }
 
-/* A number; NAN with an exception when it is none. Asks nothing of tensors: only Python's and numpy's numbers. */
-static double as_number(PyObject *value)
+/* Adds a finite number; false for anything else. Asks nothing of tensors: only Python's and numpy's numbers. */
+static bool add_number(PyObject *value, double *sum)
 {
+    double number = Py_NAN;
     if (PyFloat_Check(value))
-        return PyFloat_AS_DOUBLE(value);
-    if (PyLong_Check(value) || strncmp(Py_TYPE(value)->tp_name, "numpy.", 6) == 0)
-        return PyFloat_AsDouble(value);
-    PyErr_SetString(PyExc_TypeError, "not a number");
-    return Py_NAN;
+        number = PyFloat_AS_DOUBLE(value);
+    else if (PyLong_Check(value) || strncmp(Py_TYPE(value)->tp_name, "numpy.", 6) == 0)
+        number = PyFloat_AsDouble(value);
+    if (PyErr_Occurred() || !isfinite(number))
+        return false;
+    *sum += number;
+    return true;
 }
 
-/* One measure: a number, or a dict from dtype to number, whose sum is the measure. False when it is neither. */
-static bool put_measure(Blob *blob, const char *name, PyObject *value, double *sum)
+/* What a measure sums to: nothing, a number, or a dict from dtype to number. False when it is none of them. */
+static bool measure_sum(PyObject *value, double *sum)
 {
+    *sum = 0;
     if (value == Py_None)
         return true;
-    if (!PyDict_Check(value)) {
-        *sum = as_number(value);
-        if (PyErr_Occurred())
-            return false;
-        blob_number(blob, RECORD_MEASURES, name, *sum);
-        return true;
-    }
+    if (!PyDict_Check(value))
+        return add_number(value, sum);
     PyObject *key, *item;
-    Py_ssize_t position = 0;
-    *sum = 0;
-    while (PyDict_Next(value, &position, &key, &item)) {
-        double number = as_number(item);
-        const char *dtype = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
-        if (!dtype || PyErr_Occurred())
+    for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item);)
+        if (!PyUnicode_Check(key) || !PyUnicode_AsUTF8(key) || !add_number(item, sum))
             return false;
-        char full[64];
-        snprintf(full, sizeof full, "%s.%.40s", name, dtype);
-        blob_number(blob, RECORD_MEASURES, full, number);
-        *sum += number;
-    }
-    blob_number(blob, RECORD_MEASURES, name, *sum);
     return true;
+}
+
+/* A measure that was found right. */
+static void put_measure(Blob *blob, const char *name, PyObject *value, double sum)
+{
+    if (value == Py_None)
+        return;
+    blob_number(blob, RECORD_MEASURES, name, sum);
+    PyObject *key, *item;
+    for (Py_ssize_t position = 0; PyDict_Check(value) && PyDict_Next(value, &position, &key, &item);) {
+        PyObject *full = PyUnicode_FromFormat("%s.%.128U", name, key);
+        double number = 0;
+        add_number(item, &number);
+        if (full)
+            blob_number(blob, RECORD_MEASURES, PyUnicode_AsUTF8(full), number);
+        else
+            lose(LOSS_ATTRIBUTES, 1);
+        PyErr_Clear();
+        Py_XDECREF(full);
+    }
 }
 
 void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame)
@@ -71,21 +82,25 @@ void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame)
     if (!values)
         return;
     Blob *extra = frame ? frame_extra(current, frame) : NULL;
-    double flops = 0, bytes = 0;
-    if (extra && PyTuple_Check(values) && PyTuple_GET_SIZE(values) == 3) {
-        bool good = put_measure(extra, "flops", PyTuple_GET_ITEM(values, 0), &flops) &&
-                    put_measure(extra, "bytes", PyTuple_GET_ITEM(values, 1), &bytes);
+    if (extra) {
+        PyObject *flops = PyTuple_GET_ITEM(values, 0), *bytes = PyTuple_GET_ITEM(values, 1);
         PyObject *attrs = PyTuple_GET_ITEM(values, 2);
-        if (good && PyDict_Check(attrs))
-            blob_encode_dict(extra, RECORD_ATTRS, attrs);
-        else if (!good || attrs != Py_None)
+        double flops_sum, bytes_sum;
+        if (measure_sum(flops, &flops_sum) && measure_sum(bytes, &bytes_sum) &&
+            (attrs == Py_None || PyDict_Check(attrs))) {
+            put_measure(extra, "flops", flops, flops_sum);
+            put_measure(extra, "bytes", bytes, bytes_sum);
+            if (attrs != Py_None)
+                blob_encode_dict(extra, RECORD_ATTRS, attrs);
+            bool measured = flops != Py_None || bytes != Py_None;
+            Totals *totals = measured ? totals_of(&current->totals, frame->path) : NULL;
+            if (totals) {
+                totals->measured++;
+                totals->flops += flops_sum;
+                totals->bytes += bytes_sum;
+            }
+        } else {
             failed(evaluator);
-        Totals *totals = good && (PyTuple_GET_ITEM(values, 0) != Py_None || PyTuple_GET_ITEM(values, 1) != Py_None)
-                             ? totals_of(&current->totals, frame->path) : NULL;
-        if (totals) {
-            totals->measured++;
-            totals->flops += flops;
-            totals->bytes += bytes;
         }
     }
     Py_DECREF(values); /* may run destructors of the user's, and these may have grown the stack */

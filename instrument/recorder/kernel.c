@@ -131,6 +131,10 @@ static PyObject *function_died(PyObject *address, PyObject *Py_UNUSED(weakref))
 {
     Hook *hook = hook_find(PyLong_AsVoidPtr(address));
     if (hook) {
+        /* Not gone yet: the collector clears weak references before it runs finalizers, which may call it. */
+        vectorcallfunc *pointer = vectorcall_of(hook->function);
+        if (*pointer == hooked)
+            *pointer = hook->original;
         table_remove(hook);
         Py_XDECREF(hook->evaluator.function);
         Py_DECREF(hook->weakref);

@@ -24,6 +24,14 @@ const char *const loss_names[LOSS_COUNT] = {
     [LOSS_INHERITED] = "inherited",
 };
 
+COLD void callback_failed(void)
+{
+    bool interrupt = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyErr_Clear();
+    if (interrupt)
+        PyErr_SetInterrupt();
+}
+
 void *memory_alloc(size_t size)
 {
     if (size > memory_bound || memory_used > memory_bound - size)

@@ -25,11 +25,11 @@ void paths_release(Paths *table)
 /* ---- text ---- */
 
 /* Join names by "/", with "%" and "/" inside a name percent-encoded. */
-PyObject *path_string(const Paths *table, uint32_t index)
+static PyObject *join_names(const Paths *table, uint32_t parent, const Site *site)
 {
     PyObject *parts = PyList_New(0);
-    for (uint32_t i = index; parts && i; i = path_at(table, i)->parent) {
-        PyObject *name = Py_NewRef(sites[path_at(table, i)->site]->name);
+    while (parts && site) {
+        PyObject *name = Py_NewRef(site->name);
         static const char *const escapes[][2] = {{"%", "%25"}, {"/", "%2F"}};
         for (int e = 0; name && e < 2; e++) {
             PyObject *from = PyUnicode_FromString(escapes[e][0]), *to = PyUnicode_FromString(escapes[e][1]);
@@ -40,6 +40,8 @@ PyObject *path_string(const Paths *table, uint32_t index)
         if (!name || PyList_Append(parts, name) < 0)
             Py_CLEAR(parts);
         Py_XDECREF(name);
+        site = parent ? sites[path_at(table, parent)->site] : NULL;
+        parent = parent ? path_at(table, parent)->parent : 0;
     }
     if (!parts || PyList_Reverse(parts) < 0) {
         Py_XDECREF(parts);
@@ -52,12 +54,16 @@ PyObject *path_string(const Paths *table, uint32_t index)
     return joined;
 }
 
-/* The node's JSON fragment; false without memory. Leaves no exception. */
-static bool make_json(Paths *table, uint32_t index)
+PyObject *path_string(const Paths *table, uint32_t index)
 {
-    Path *path = path_at(table, index);
-    Site *site = sites[path->site];
-    PyObject *text = path_string(table, index);
+    const Path *path = path_at(table, index);
+    return join_names(table, path->parent, sites[path->site]);
+}
+
+/* A node's JSON fragment; without memory `failed` is set in it. Leaves no exception. */
+static Buffer make_json(const Paths *table, uint32_t parent, const Site *site)
+{
+    PyObject *text = join_names(table, parent, site);
     Buffer buffer = {0};
     if (text) {
         buffer_text(&buffer, "\"name\":");
@@ -69,35 +75,11 @@ static bool make_json(Paths *table, uint32_t index)
         Py_DECREF(text);
     }
     PyErr_Clear();
-    if (!text || buffer.failed || memory_used + buffer.length > memory_bound) {
-        buffer_free(&buffer);
-        return false;
-    }
-    path->json = buffer.data;
-    path->json_length = (uint32_t)buffer.length;
-    table->bytes += buffer.length;
-    memory_used += buffer.length;
-    return true;
+    buffer.failed |= !text || memory_used + buffer.length > memory_bound;
+    return buffer;
 }
 
 /* ---- lookup ---- */
-
-/* A new node in its slot of the table; 0 when there is no room for it. */
-static uint32_t insert(Paths *table, uint32_t parent, Site *site, uint32_t slot)
-{
-    uint32_t index = table->count;
-    if (index / PATH_PAGE >= PATH_PAGES)
-        return 0;
-    Path **page = &table->pages[index / PATH_PAGE];
-    if (!*page && !(*page = memory_alloc(PATH_PAGE * sizeof(Path))))
-        return 0;
-    *path_at(table, index) = (Path){.parent = parent, .site = site->index};
-    if (!make_json(table, index))
-        return 0;
-    table->count++;
-    table->table[slot] = index;
-    return index;
-}
 
 /* The index of (parent, site), or the free slot for it in *slot and 0. */
 static uint32_t find(Paths *table, uint32_t parent, Site *site, uint32_t *slot)
@@ -110,6 +92,27 @@ static uint32_t find(Paths *table, uint32_t parent, Site *site, uint32_t *slot)
     }
     *slot = at;
     return 0;
+}
+
+/* A new node; 0 when there is no room for it. */
+static uint32_t insert(Paths *table, uint32_t parent, Site *site)
+{
+    Buffer json = make_json(table, parent, site);
+    /* On 3.11 that may run a finalizer which records: only now is it known what is there. */
+    uint32_t slot, index = find(table, parent, site, &slot);
+    Path **page = &table->pages[table->count / PATH_PAGE];
+    if (index || json.failed || table->count / PATH_PAGE >= PATH_PAGES ||
+        (!*page && !(*page = memory_alloc(PATH_PAGE * sizeof(Path))))) {
+        buffer_free(&json);
+        return index;
+    }
+    index = table->count++;
+    *path_at(table, index) = (Path){parent, site->index, (uint32_t)json.length, json.data};
+    table->table[slot] = index;
+    table->overflow_count += parent == OVERFLOW_PATH;
+    table->bytes += json.length;
+    memory_used += json.length;
+    return index;
 }
 
 /* The node that a recursive call folds into: the deepest one of the same site, once FOLD_DEPTH are there. */
@@ -125,27 +128,43 @@ static uint32_t folded(Paths *table, uint32_t parent, Site *site)
     return seen >= FOLD_DEPTH ? deepest : 0;
 }
 
-COLD uint32_t path_lookup(uint32_t parent, Site *site)
+static uint32_t find_or_insert(Paths *table, uint32_t parent, Site *site)
 {
-    Paths *table = paths;
     uint32_t slot;
     uint32_t index = find(table, parent, site, &slot);
     if (!index)
         index = folded(table, parent, site);
     if (!index && table->count - 2 - table->overflow_count < table->cap)
-        index = insert(table, parent, site, slot);
-    if (!index) {
-        /* Overflow: the site keeps its name, in one path per site. */
-        lose(LOSS_PATHS, 1);
-        index = find(table, OVERFLOW_PATH, site, &slot);
-        if (!index) {
-            index = insert(table, OVERFLOW_PATH, site, slot);
-            table->overflow_count += index != 0;
-        }
-        return index ? index : OVERFLOW_PATH; /* not cached: each entry is counted */
+        index = insert(table, parent, site);
+    return index;
+}
+
+/* Overflow: the site keeps its name, in one path per site. */
+static uint32_t overflow_path(Paths *table, Site *site)
+{
+    lose(LOSS_PATHS, 1);
+    uint32_t slot;
+    uint32_t index = find(table, OVERFLOW_PATH, site, &slot);
+    if (!index)
+        index = insert(table, OVERFLOW_PATH, site);
+    return index ? index : OVERFLOW_PATH;
+}
+
+COLD uint32_t path_lookup(uint32_t parent, Site *site)
+{
+    Paths *table = paths;
+    table->references++;
+    uint32_t index = find_or_insert(table, parent, site);
+    bool cached = index != 0; /* each entry of an overflow path is counted */
+    if (!index)
+        index = overflow_path(table, site);
+    if (paths != table) /* a finalizer, or a thread that it let run, began another session meanwhile */
+        index = OVERFLOW_PATH;
+    else if (cached) {
+        site->from_path = parent;
+        site->path = index;
     }
-    site->from_path = parent;
-    site->path = index;
+    paths_release(table);
     return index;
 }
 
@@ -172,6 +191,5 @@ int paths_reset(uint32_t cap)
     paths_release(paths);
     paths = fresh;
     sites_forget_paths();
-    uint32_t slot = hash(0, 0) & fresh->table_mask;
-    return insert(fresh, 0, sites[0], slot) == OVERFLOW_PATH ? 0 : -1;
+    return insert(fresh, 0, sites[0]) == OVERFLOW_PATH ? 0 : -1;
 }

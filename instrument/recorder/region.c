@@ -67,7 +67,8 @@ static Region *region_bound(Site *site)
         PyErr_Clear();
         Py_CLEAR(region);
     } else {
-        region->leave = leave; /* held by the type */
+        region->enter = enter; /* both held by the type */
+        region->leave = leave;
     }
     Py_XDECREF(enter);
     Py_XDECREF(leave);
@@ -136,8 +137,8 @@ static Region *carrier_for(Site *site)
             if (!(carrier = pool[at] = region_bound(site)))
                 break;
         }
-        /* Idle: known to the pool and to its two builtins only, and no `with` holds its exit. */
-        if (Py_REFCNT(carrier) == 3 && Py_REFCNT(carrier->leave) == 1) {
+        /* Idle: known to the pool and to its two builtins only, and nobody holds one of these, as `with` does. */
+        if (Py_REFCNT(carrier) == 3 && Py_REFCNT(carrier->leave) == 1 && Py_REFCNT(carrier->enter) == 1) {
             carrier->site = site;
             carrier->blob.length = carrier->blob.keys = 0;
             carrier->step = NO_STEP;
@@ -310,11 +311,8 @@ static PyObject *region_repr(Region *region)
 
 static void region_dealloc(Region *region)
 {
-    PyTypeObject *type = Py_TYPE(region);
     blob_free(&region->blob);
-    type->tp_free((PyObject *)region);
-    if (type->tp_flags & Py_TPFLAGS_HEAPTYPE)
-        Py_DECREF(type);
+    Py_TYPE(region)->tp_free((PyObject *)region); /* a type of its own is released by its own destructor */
 }
 
 static PyMethodDef region_methods[] = {

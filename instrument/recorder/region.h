@@ -9,7 +9,7 @@ typedef struct {
     Site *site;
     Blob blob;         /* attributes of the call, encoded */
     int64_t step;      /* NO_STEP but in steps */
-    PyObject *leave;   /* borrowed: the type's own __exit__, where the type is this object's alone */
+    PyObject *enter, *leave; /* borrowed: the type's own __enter__ and __exit__, where the type is this object's alone */
 } Region;
 
 extern PyTypeObject Region_Type;

@@ -34,7 +34,6 @@ static Site *site_new(Kind kind, PyObject *name, PyObject *file, int line)
     site->path = 0;
     site->sink = NULL;
     site->last_ns = 0;
-    site->index = site_count;
     site->kind = kind;
     site->next_step = 0;
     site->name = Py_NewRef(name);
@@ -43,10 +42,12 @@ static Site *site_new(Kind kind, PyObject *name, PyObject *file, int line)
     site->line = line;
     if (!site->file)
         site->file = caller_file(&site->line);
-    if (!site->scope || !site->file) {
+    /* Only now: on 3.11 an allocation may run a finalizer that makes a site itself. */
+    if (!site->scope || !site->file || site_count >= MAX_SITES + KIND_COUNT) {
         Py_DECREF(site);
         return NULL;
     }
+    site->index = site_count;
     sites[site_count++] = site; /* the table's own reference: sites never die */
     return site;
 }
@@ -155,7 +156,7 @@ COLD void site_sink_call(Site *site, bool entering, uint64_t span_id)
     Py_XDECREF(id);
     Py_DECREF(call);
     if (!result) {
-        PyErr_Clear();
+        callback_failed();
         lose(LOSS_SINK, 1);
         if (site->sink && ++site->sink->failures >= 3)
             sink_free(site);

@@ -9,7 +9,7 @@ COLD void span_sequence_wrapped(ThreadState *state)
 {
     for (Frame *frame = state->bottom + 1; frame <= state->top; frame++) {
         uint64_t id = frame_id(state, frame);
-        Blob *extra = frame->state == FRAME_OPEN && !frame->keeps_id ? frame_extra(state, frame) : NULL;
+        Blob *extra = frame_is_open(frame) && !frame->keeps_id ? frame_extra(state, frame) : NULL;
         if (!extra)
             continue;
         blob_word(extra, RECORD_ID, id);
@@ -28,6 +28,8 @@ COLD void span_sequence_wrapped(ThreadState *state)
 
 COLD uint64_t span_kept_id(const Frame *frame)
 {
+    if (!frame->extra) /* it ended, while frames above it are open */
+        return 0;
     const char *cursor = frame->extra->data, *end = cursor + frame->extra->length;
     for (Record record; record_next(&cursor, end, &record);)
         if (record.header->kind == RECORD_ID)
@@ -47,13 +49,14 @@ COLD void span_pop_gone(ThreadState *state)
 COLD Frame *span_leave_below(ThreadState *state, const Site *site)
 {
     if (state->skipped) { /* its entry found no room, and was counted then */
-        state->skipped--;
+        if (!--state->skipped && state->top->state == FRAME_COVERED)
+            state->top->state = FRAME_OPEN;
         return NULL;
     }
     for (Frame *frame = state->top; frame > state->bottom; frame--) {
         if (frame->site != site || frame->state == FRAME_GONE)
             continue;
-        if (frame->state == FRAME_OPEN)
+        if (frame_is_open(frame))
             return frame;
         /* Opened before a fork, in another process: the parent records it. */
         frame_drop(state, frame);
@@ -158,13 +161,16 @@ COLD bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const 
 void span_mark(Site *site, const Blob *blob)
 {
     ThreadState *state = current;
-    if (state->top + 1 == state->limit && !thread_push_slow(&state))
+    if (state->top + 1 == state->limit && !thread_room(&state)) {
+        lose(LOSS_DEPTH, 1);
         return;
+    }
+    uint32_t path = path_of(state->top->path, site); /* first, as in span_enter() */
     /* A mark is a span without extent, written from a frame that is never pushed. */
-    Frame *parent = state->top, *frame = parent + 1;
+    Frame *frame = state->top + 1;
     uint64_t now = clock_now();
     *frame = (Frame){.start = now, .site = site, .sequence = ++state->sequence,
-                     .path = path_of(parent->path, site), .flags = FLAG_MARK};
+                     .path = path, .flags = FLAG_MARK};
     if (unlikely(frame->sequence == 0))
         span_sequence_wrapped(state);
     frame->extra = (Blob *)blob;
@@ -178,7 +184,7 @@ void span_mark(Site *site, const Blob *blob)
 Frame *span_innermost(const Site *site)
 {
     for (Frame *frame = current->top; frame > current->bottom; frame--)
-        if (frame->site == site && frame->state == FRAME_OPEN)
+        if (frame->site == site && frame_is_open(frame))
             return frame;
     return NULL;
 }
@@ -186,7 +192,7 @@ Frame *span_innermost(const Site *site)
 Frame *span_current(void)
 {
     for (Frame *frame = current->top; frame > current->bottom; frame--)
-        if (frame->state == FRAME_OPEN)
+        if (frame_is_open(frame))
             return frame;
     return NULL;
 }
@@ -197,7 +203,7 @@ void span_close_all(uint16_t flags)
     for (ThreadState *state = threads; state; state = state->next) {
         for (Frame *frame = state->top; frame > state->bottom; frame--) {
             frame->flags |= flags;
-            if (frame->state == FRAME_OPEN) {
+            if (frame_is_open(frame)) {
                 span_write(state, frame, end, NULL);
                 Totals *totals = totals_of(&state->totals, frame->path);
                 if (totals)

@@ -39,6 +39,8 @@ static inline Frame *span_enter(Site *site, PyObject *carrier)
     ThreadState *state = current;
     if (unlikely(state->top + 1 == state->limit) && !thread_push_slow(&state))
         return NULL;
+    /* First: on 3.11 making a new path may run finalizers, which may record and grow the stack. */
+    uint32_t path = path_of(state->top->path, site);
     Frame *parent = state->top, *frame = parent + 1;
     frame->children_ns = 0;
     frame->site = site;
@@ -47,7 +49,7 @@ static inline Frame *span_enter(Site *site, PyObject *carrier)
     frame->sequence = ++state->sequence;
     if (unlikely(frame->sequence == 0))
         span_sequence_wrapped(state);
-    frame->path = path_of(parent->path, site);
+    frame->path = path;
     frame->context_age = 0;
     uint32_t position = (uint32_t)(frame - state->bottom);
     frame->root = parent->root && site->kind != KIND_STEP ? parent->root : position;

@@ -118,12 +118,17 @@ void thread_renew_serial(ThreadState *state)
     state->listed = false;
 }
 
+/* The state of this thread, made now. NULL without memory. */
 static ThreadState *thread_new(void)
 {
+    PyObject *name = thread_name();
+    if (current != &no_thread) { /* looking for the name ran code that records */
+        Py_XDECREF(name);
+        return current;
+    }
     ThreadState *state = PyMem_RawCalloc(1, sizeof *state);
     Frame *frames = state ? memory_alloc(FIRST_FRAMES * sizeof(Frame)) : NULL;
-    PyObject *name = frames ? thread_name() : NULL;
-    if (!name || pthread_setspecific(at_exit, state) != 0) {
+    if (!name || !frames || pthread_setspecific(at_exit, state) != 0) {
         PyErr_Clear();
         Py_XDECREF(name);
         memory_free(frames, FIRST_FRAMES * sizeof(Frame));
@@ -140,20 +145,26 @@ static ThreadState *thread_new(void)
     return state;
 }
 
+COLD bool thread_room(ThreadState **state)
+{
+    if (current != &no_thread)
+        return frames_grow(current);
+    ThreadState *fresh = thread_new();
+    if (fresh)
+        *state = current = fresh;
+    return fresh != NULL;
+}
+
 COLD bool thread_push_slow(ThreadState **state)
 {
-    if (current == &no_thread) {
-        ThreadState *fresh = thread_new();
-        if (fresh) {
-            *state = current = fresh;
-            return true;
-        }
-    } else if (frames_grow(current)) {
+    if (thread_room(state))
         return true;
-    }
     lose(LOSS_DEPTH, 1);
-    if (current != &no_thread)
+    if (current != &no_thread) {
         current->skipped++;
+        if (current->top->state == FRAME_OPEN)
+            current->top->state = FRAME_COVERED; /* the next exit is not its own */
+    }
     return false;
 }
 

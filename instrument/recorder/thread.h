@@ -29,8 +29,13 @@ _Static_assert(sizeof(Frame) == 64, "a frame is one cache line");
 enum { /* Frame.state */
     FRAME_OPEN = 0,
     FRAME_GONE = 1,      /* left while frames above it were open; popped with them */
-    FRAME_INHERITED = 2  /* opened by the parent of a fork: left in silence */
+    FRAME_INHERITED = 2, /* opened by the parent of a fork: left in silence */
+    FRAME_COVERED = 3    /* open, and below entries that found no room: their exits come first */
 };
+static inline bool frame_is_open(const Frame *frame)
+{
+    return frame->state == FRAME_OPEN || frame->state == FRAME_COVERED;
+}
 
 typedef struct ThreadState {
     /* Hot. */
@@ -69,7 +74,8 @@ extern ThreadRow *thread_rows;
 extern uint32_t thread_row_count;
 
 int threads_init(void);
-bool thread_push_slow(ThreadState **state); /* make the state or grow its stack; false: entry not recorded */
+bool thread_room(ThreadState **state);      /* make the state or grow its stack */
+bool thread_push_slow(ThreadState **state); /* the same for an entry; false: not recorded, and counted */
 bool thread_next_chunk(ThreadState *state); /* seal the full chunk and begin another; false: none to be had */
 void thread_seal(ThreadState *state);       /* hand over what there is */
 void thread_renew_serial(ThreadState *state); /* new ids from here on */
