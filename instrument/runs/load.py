@@ -28,6 +28,7 @@ SCHEMA: Final = 1
 """The newest schema of the run file that this module reads."""
 
 BLOCK_BYTES: Final = 1 << 20
+SALVAGE_BYTES: Final = 256
 MAX_LINE_BYTES: Final = 16 << 20
 """A longer line is skipped and counted: the recorder writes none above 32 KiB."""
 
@@ -96,7 +97,8 @@ class RunFile:
         for data in self._pieces(state):
             cut = data.rfind(b"\n") + 1
             if not cut:
-                carry += data
+                if not overlong:
+                    carry += data
                 if len(carry) > MAX_LINE_BYTES:
                     overlong = True
                     carry.clear()
@@ -207,10 +209,12 @@ def _unzipped(pieces: Iterator[bytes], state: FileState) -> Iterator[bytes]:
                 packed = packed.lstrip(b"\0")  # padding may follow a member
                 unzip = zlib.decompressobj(wbits=31)
                 continue
+            before = unzip.copy()
             try:
                 data = unzip.decompress(packed, BLOCK_BYTES)
             except zlib.error as error:
                 state.damage = str(error)
+                yield from _salvaged(before, packed)
                 return
             if data:
                 yield data
@@ -222,6 +226,17 @@ def _unzipped(pieces: Iterator[bytes], state: FileState) -> Iterator[bytes]:
             yield rest
         if not unzip.eof:
             state.damage = "the compressed data is cut off"
+
+
+def _salvaged(unzip: Any, packed: bytes) -> Iterator[bytes]:
+    """What comes before the damaged place: an error keeps back all that its own call had decompressed."""
+    for at in range(0, len(packed), SALVAGE_BYTES):
+        try:
+            data = unzip.decompress(packed[at : at + SALVAGE_BYTES])
+        except zlib.error:
+            return
+        if data:
+            yield data
 
 
 # ------------------------------------------------------------------ which files

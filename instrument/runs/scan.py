@@ -58,8 +58,10 @@ _Fields = tuple[bytes, bytes, bytes, bytes | int, bytes | int, bytes, bytes]
 class Extra(NamedTuple):
     """What a span says beyond its path and times."""
 
-    rare: bool = False
-    """It does not simply count as one."""
+    groups: dict[bytes, "Group"]
+    """Where its spans are added, by name, kind and path; shared by all that have the same ``value``."""
+    plain: bool = True
+    """It counts as one, ended well, and says nothing of its work."""
     weight: float = 1
     error: bool = False
     open: bool = False
@@ -117,9 +119,9 @@ class SpanSums:
         self.attributes: set[str] = set()
         """Names of attributes seen; at most some hundred."""
         self._groups: dict[tuple[str, str | None], Group] = {}
-        self._heads: dict[tuple[bytes, str | None], Group] = {}
+        self._heads: dict[str | None, dict[bytes, Group]] = {}
         self._extras: dict[bytes, Extra] = {}
-        self._children: dict[tuple[bytes, bytes], int] = {}
+        self._waiting: dict[bytes, dict[bytes, int]] = {}
         self._values: dict[str, set[str]] = {}
 
     def by_path(self) -> dict[str, Stats]:
@@ -142,65 +144,67 @@ class SpanSums:
         indices of spans that cannot be read)."""
         others: list[tuple[int, bytes]] = []
         bad: list[int] = []
-        touched: set[Group] = set()
-        # Names of our own: this loop is most of the time that a report of a killed run takes.
-        extras, heads, children = self._extras, self._heads, self._children
-        last = self.last_ns
-        index = -1
-        for index, found in enumerate(_SPAN.findall(block)):
-            ident, parent, head, start, dur, where, rest, other = found
+        # This loop is most of the time that the report of a killed run takes; hence local names and no calls.
+        extras = self._extras
+        children: dict[bytes, int] = {}
+        place, ns, index = b"", 0, -1
+        start: bytes | int = 0
+        for index, (ident, parent, head, begin, dur, where, rest, other) in enumerate(_SPAN.findall(block)):
             try:
                 if not head:
                     if not is_span(other):
                         others.append((index, other))
                         continue
-                    ident, parent, head, start, dur, where, rest = _fields(other)
+                    ident, parent, head, begin, dur, where, rest = _fields(other)
                 extra = extras.get(rest) or self._extra(rest)
-                group = heads.get((head, extra.value)) or self._group(head, extra.value)
+                group = extra.groups.get(head) or self._group(head, extra)
             except ValueError:
                 bad.append(index)
                 continue
+            if where != place:  # within one, spans stand in the order in which they ended
+                self._ended(int(start) + ns)
+                if place and not children:
+                    del self._waiting[place]
+                place = where
+                children = self._waiting.setdefault(where, {})
+            start = begin
             ns = int(dur)
-            end = int(start) + ns
-            if end > last:
-                last = end
-            self_ns = ns - children.pop((ident, where), 0)
-            if parent and not extra.open:
-                key = (parent, where)
-                children[key] = children.get(key, 0) + ns
-            touched.add(group)
-            if extra.rare:
-                self._add_rare(group.stats, extra, ns, max(self_ns, 0))
-                continue
-            group.durations.append(ns)
-            if self_ns > 0:
-                group.self_ns += self_ns
-            if extra.measures:
-                _measure(group.stats, extra, ns)
-            if extra.error:
-                group.stats.errors += 1
+            self_ns = ns - children.pop(ident, 0)
+            if parent:
+                children[parent] = children.get(parent, 0) + ns
+            if extra.plain:
+                group.durations.append(ns)
+                if self_ns > 0:
+                    group.self_ns += self_ns
+            else:
+                self._add(group, extra, ns, max(self_ns, 0))
+        self._ended(int(start) + ns)
         self.spans += index + 1 - len(others) - len(bad)
-        self.last_ns = last
-        for group in touched:
+        for group in self._groups.values():
             group.settle()
         self._forget()
         return others, bad
 
-    def _add_rare(self, stats: Stats, extra: Extra, ns: int, self_ns: int) -> None:
-        """A span that counts not as one: sampled, still open, or of a warm-up."""
-        weight = extra.weight
-        self.sampled += weight != 1
+    def _add(self, group: Group, extra: Extra, ns: int, self_ns: int) -> None:
+        """Add a span that is not plain."""
+        stats, weight = group.stats, extra.weight
+        if weight != 1:
+            self.sampled += 1
         if extra.warmup:
             self.warmup += 1
-        elif extra.open:
+            return
+        if extra.open:
             stats.open += weight
             stats.open_ns += weight * ns
+            return
+        if weight == 1:
+            group.durations.append(ns)
+            group.self_ns += self_ns
         elif weight:
             stats.estimated = True
             stats.add(
                 Stats(
                     count=weight,
-                    errors=weight * extra.error,
                     sum_ns=weight * ns,
                     self_ns=weight * self_ns,
                     min_ns=ns,
@@ -208,8 +212,19 @@ class SpanSums:
                     histogram={bucket_low(ns): weight},
                 )
             )
-            if extra.measures:
-                _measure(stats, extra, ns)
+        if extra.error:
+            stats.errors += weight
+        measures = extra.measures
+        if measures and weight:
+            for name, value in measures.items():
+                stats.measures[name] = stats.measures.get(name, 0) + weight * value
+            if "flops" in measures or "bytes" in measures:
+                stats.measured += weight
+                stats.measured_ns += weight * ns
+
+    def _ended(self, ns: int) -> None:
+        if ns > self.last_ns:
+            self.last_ns = ns
 
     def _extra(self, rest: bytes) -> Extra:
         """What stands behind the step of a span. ValueError if it is not what the schema says."""
@@ -221,48 +236,54 @@ class SpanSums:
             raise ValueError("not a span")
         if len(self.attributes) < MAX_ATTRIBUTES:
             self.attributes.update(attrs)
-        is_open, warmup = "unfinished" in flags, "warmup" in flags
+        value = None if self.by is None else _text(attrs[self.by]) if self.by in attrs else ABSENT
+        is_open, warmup, error = "unfinished" in flags, "warmup" in flags, record.get("status") == "error"
+        measures = as_measures(record.get("measures") or {}) or None
         extra = Extra(
-            rare=weight != 1 or is_open or warmup,
-            weight=weight,
-            error=record.get("status") == "error",
-            open=is_open,
-            warmup=warmup,
-            measures=as_measures(record.get("measures") or {}) or None,
-            value=None if self.by is None else _text(attrs[self.by]) if self.by in attrs else ABSENT,
+            self._heads.setdefault(value, {}),
+            not (weight != 1 or is_open or warmup or error or measures),
+            weight,
+            error,
+            is_open,
+            warmup,
+            measures,
+            value,
         )
         if len(self._extras) >= MAX_SPELLINGS:
             self._extras.clear()
+            self._heads.clear()
+            extra = extra._replace(groups=self._heads.setdefault(value, {}))
         self._extras[rest] = extra
         return extra
 
-    def _group(self, head: bytes, value: str | None) -> Group:
+    def _group(self, head: bytes, extra: Extra) -> Group:
         """Where spans with this name, kind, path and value are added; ValueError if they are none."""
         record = parse(b'{"type":"span",' + head + b"}")
         path, kind = record.get("path"), record.get("kind")
         if not isinstance(path, str) or not isinstance(kind, str):
             raise ValueError("not a span")
-        keep = True
+        value = extra.value
         if value is not None:
             values = self._values.setdefault(path, set())
-            keep = value in values or len(values) < MAX_VALUES
-            value = value if keep else OTHERS
+            if value not in values and len(values) >= MAX_VALUES:
+                value = OTHERS
             values.add(value)
         group = self._groups.get((path, value))
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
-                keep, path, value = False, OTHER_PATHS, None if self.by is None else OTHERS
+                path, value = OTHER_PATHS, None if self.by is None else OTHERS
             group = self._groups.setdefault((path, value), Group(kind))
-        if keep:
-            self._heads[head, value] = group
+        if len(extra.groups) < MAX_GROUPS:
+            extra.groups[head] = group
         return group
 
     def _forget(self) -> None:
         """Keep what waits for parents within bounds: the oldest have waited in vain."""
-        if len(self._children) > MAX_WAITING:
+        waiting = self._waiting
+        if sum(map(len, waiting.values())) + len(waiting) > MAX_WAITING:
             self.orphaned = True
-            for key in list(islice(self._children, MAX_WAITING // 2)):
-                del self._children[key]
+            for place in list(islice(waiting, len(waiting) // 2 + 1)):
+                del waiting[place]
 
 
 def is_span(line: bytes) -> bool:
@@ -313,12 +334,3 @@ def _text(value: Any) -> str:
     """An attribute's value for people, bounded."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
-
-
-def _measure(stats: Stats, extra: Extra, ns: int) -> None:
-    weight, measures = extra.weight, extra.measures or {}
-    for name, value in measures.items():
-        stats.measures[name] = stats.measures.get(name, 0) + weight * value
-    if "flops" in measures or "bytes" in measures:
-        stats.measured += weight
-        stats.measured_ns += weight * ns
