@@ -23,7 +23,6 @@ from typing import Any, Final, cast
 from instrument.delivery import Delivery
 from instrument.recorder import _core
 from instrument.records import (
-    MARK,
     Batch,
     Loss,
     Metric,
@@ -76,7 +75,6 @@ class Drain:
         self._one_cycle = threading.Lock()  # held for a cycle
         self._sequence = 0
         self._paths: list[PathInfo | None] = [None]
-        self._mark_paths = False
         self._sites_seen = 0
         self._metrics_seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._metrics_due = 0.0
@@ -178,7 +176,7 @@ class Drain:
 
     def _hand_over(self, *, metrics: bool, totals: tuple[Total, ...], final: bool) -> None:
         _core.tick()
-        chunks = cast(Sequence[RecordedChunk], _core.take())
+        chunks: Sequence[RecordedChunk] = _core.take()
         threads, sites = self._new_threads(), self._new_sites()
         self._read_paths()
         changed = self._changed_metrics(forced=metrics, every=final)
@@ -217,9 +215,8 @@ class Drain:
 
     def _count(self, chunks: Iterable[RecordedChunk]) -> None:
         for chunk in chunks:
-            marks = _count_marks(chunk) if self._mark_paths else 0
-            self.marks += marks
-            self.spans += chunk.count - marks
+            self.marks += chunk.marks
+            self.spans += chunk.count - chunk.marks
 
     # -------------------------------------------------------------- tables
 
@@ -238,9 +235,7 @@ class Drain:
 
     def _read_paths(self) -> None:
         for index in range(len(self._paths), _core.path_count()):
-            path = PathInfo(*_core.path(index))
-            self._paths.append(path)
-            self._mark_paths = self._mark_paths or path.kind == "mark"
+            self._paths.append(PathInfo(*_core.path(index)))
 
     def _changed_metrics(self, *, forced: bool, every: bool) -> tuple[Metric, ...]:
         now = time.monotonic()
@@ -293,9 +288,3 @@ def read_metrics() -> tuple[Metric, ...]:
         Metric(cast(Any, kind), name, labels, now, count, total, least, most, last)
         for kind, name, labels, count, total, least, most, last in _core.metrics()
     )
-
-
-def _count_marks(chunk: RecordedChunk) -> int:
-    """How many of a chunk's 32-byte records have a mark's flag, in the last of their sixteen half-words."""
-    flags = memoryview(chunk).cast("H")[15::16]  # type: ignore[arg-type]
-    return sum(1 for flag in flags if flag & MARK)

@@ -11,7 +11,7 @@ LONG = 20.0  # seconds that nothing here takes, unless it is broken
 
 
 class Chunk:
-    thread, tid = 1, 1
+    thread, tid, marks = 1, 1, 0
 
     def __init__(self, count):
         self.count = count

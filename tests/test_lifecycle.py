@@ -387,7 +387,7 @@ def test_at_exit_nothing_is_imported_and_no_thread_is_started(program, runs):
 import atexit
 instrument.start(export="json:run.jsonl")
 before = None
-def after_us():   # registered first would run last: so it is registered by a module that is loaded before start
+def after_us():
     print(sorted(set(sys.modules) - before), started)
 started = []
 start = threading.Thread.start

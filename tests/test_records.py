@@ -27,12 +27,13 @@ class FakeChunk:
             (10, 0, 10, 1, 900, 2_000, 0b1000, 7, 5, None, None, None),
         ]
         self.count = len(self.records)
+        self.marks = 1
 
     def decode(self):
         return self.records
 
-    def jsonl(self, offset):
-        return b"%d\n" % offset * self.count
+    def jsonl(self, offset, following=(), /):
+        return b"%d\n" % offset * (self.count + sum(chunk.count for chunk in following))
 
 
 def a_batch(**changes):
@@ -97,8 +98,15 @@ def test_lines_come_from_the_recorders_writer_in_unix_time():
     assert list(a_batch().lines()) == [b"1000000\n1000000\n1000000\n"]
 
 
+def test_lines_of_many_chunks_come_in_some_pieces_and_lose_none():
+    pieces = list(a_batch(chunks=(FakeChunk(),) * 40).lines())
+    assert 1 < len(pieces) < 40
+    assert b"".join(pieces) == b"1000000\n" * 120
+
+
 def test_a_batch_counts_spans_and_marks():
     assert a_batch(chunks=(FakeChunk(), FakeChunk())).count == 6
+    assert a_batch(chunks=(FakeChunk(), FakeChunk())).mark_count == 2
     assert Batch(sequence=1).count == 0
 
 

@@ -60,7 +60,7 @@ class JsonExporter:
             self._append_tables(file, batch)
             for piece in _pieces(batch):
                 file.append(piece)
-                marks = piece.count(b'{"type":"mark"')
+                marks = piece.count(b'{"type":"mark"') if batch.mark_count else 0
                 events = piece.count(b"\n")
                 written += events
                 self._marks += marks
