@@ -23,7 +23,10 @@ def ops(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def torch_ops() -> ModuleType:
+    import torch
     from transformer import torch_ops
+
+    torch.set_num_threads(1)  # as the example does; two of them wait for each other on a busy machine
 
     return torch_ops
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from transformer import flops
+from transformer import flops, summary
 from transformer.weights import Config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -172,14 +172,38 @@ def test_tokens_are_counted_and_steps_observed(run: Run) -> None:
         assert metrics["loss",]["last"] == losses[-1]
 
 
-def test_the_output_has_texts_rates_operators_and_the_path(run: Run) -> None:
+def test_the_output_has_texts_the_report_operators_and_rates(run: Run) -> None:
     for prompt in PROMPTS:
         assert f"  {prompt} | " in run.output
-    assert run.output.count("tokens/s") == 2
-    for operator in ("scores", "softmax", "mix", "linear", "layer_norm", "gelu"):
-        assert operator in run.output
-    assert "GFLOP/s" in run.output
-    assert "run.jsonl" in run.output
+    report, operators = run.output.split("\noperator ")
+    assert "generate" in report
+    assert "GFLOP/s" in report
+    for name, (calls, _) in run.kernels("").items():
+        assert f"\n{name:14} {calls:8,} " in operators
+    assert "FLOPs are those that the architecture's formula gives" in operators
+    assert operators.count(" tokens/s") == 2
+    assert "run.jsonl" in operators.splitlines()[-1]
+
+
+def test_an_operator_that_differs_from_the_formula_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    path = {"kind": "kernel", "name": "mix", "count": 2, "total_ns": 5000, "measures": {"flops": 70.0}}
+    expected = flops.Expected()
+    expected.expect("mix", 4, 150)
+    summary.operators([path, path], expected)
+    assert "mix: 4 calls and 140 FLOPs, not 4 and 150" in capsys.readouterr().out
+    expected.expect("mix", 0, -10)
+    expected.expect("gelu", 1)
+    summary.operators([path, path], expected)
+    assert "gelu: 0 calls and 0 FLOPs, not 1 and 0" in capsys.readouterr().out
+    expected.expect("gelu", -1)
+    summary.operators([path, path], expected)
+    assert "all 4 calls and 140 FLOPs" in capsys.readouterr().out
+
+
+def test_switched_off_it_generates_all_the_same(tmp_path: Path) -> None:
+    done = start([EXAMPLE, "--small"], tmp_path, INSTRUMENT_DISABLED="1")
+    assert done.returncode == 0, done.stderr
+    assert "nothing was recorded" in done.stdout
 
 
 def test_without_options_it_says_where_its_run_file_is(tmp_path: Path) -> None:
