@@ -144,7 +144,8 @@ def writer_costs(spans: int = 50_000, rounds: int = 7) -> dict[str, float]:
     def dicts(dumps: Callable[[object], bytes]) -> None:
         for rows in decoded:
             lines = []
-            for id_, _parent, _root, path, start, end, *_rest in rows:
+            for row in rows:
+                id_, path, start, end = row[0], row[3], row[4], row[5]
                 name, kind, text, _, _ = names[path]
                 line = {
                     "type": "span", "id": f"{id_:016x}", "name": name, "kind": kind, "path": text,
