@@ -2,7 +2,7 @@
 
 A neighbour is a stand-in for the module `instrument` that makes the same marks with its own means: kernels by
 its decorator, regions by its context manager, steps as regions. What it has no counterpart for (flops,
-metrics) costs it nothing. Adapters are as thin as can be; where one adds a Python call, that is some 0.1 us a mark.
+metrics) costs it nothing. Adapters are as thin as can be; where one adds a Python call, that is some 0.1 us.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def nvtx() -> Hooks:
 
 
 def torch_profiler() -> Hooks:
-    """record_function under a running torch profiler, CPU activity only; starting and stopping is not counted."""
+    """record_function under a running torch profiler, CPU activity only; its start and stop are not timed."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
     class Region(Handle, record_function):

@@ -43,20 +43,21 @@ def transformer(backend: str) -> Block:
     return block
 
 
-def operators() -> Block:
-    """The loop of 5 us operators."""
+def operators(size: str) -> tuple[Block, str]:
+    """The loop of 5 us operators, of a width that is given or found."""
     import torch
 
-    from programs import operators
+    from programs import operators as program
 
     torch.set_num_threads(1)
-    x, weight = operators.sized()
-    return lambda: operators.run(10_000, x, weight)
+    size = size or str(program.width())
+    x, weight = program.tensors(int(size))
+    return lambda: program.run(10_000, x, weight), size
 
 
-PROGRAMS: dict[str, Callable[[], Block]] = {
-    "transformer, numpy": lambda: transformer("numpy"),
-    "transformer, torch": lambda: transformer("torch"),
+PROGRAMS: dict[str, Callable[[str], tuple[Block, str]]] = {
+    "transformer, numpy": lambda size: (transformer("numpy"), size),
+    "transformer, torch": lambda size: (transformer("torch"), size),
     "5 us torch operators": operators,
 }
 
