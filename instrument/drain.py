@@ -80,6 +80,7 @@ class Drain:
         self._metrics_due = 0.0
         self._losses_seen: tuple[Loss, ...] = ()
         self._own_losses: Counter[str] = Counter()
+        self._anchor: dict[str, int] = {}
         self._said: set[tuple[str, str]] = set()
 
     # -------------------------------------------------------------- the session's side
@@ -109,7 +110,11 @@ class Drain:
         """After the recorder's stop: the last batch, with the totals. Does not wait for the exporters."""
         self._ending = True
         self._wake.set()
-        totals = read_totals()
+        totals: tuple[Total, ...] = ()
+        try:
+            totals = read_totals()
+        except Exception:  # no memory for them
+            self._own_losses["error"] += 1
         if not self._cycle(deadline, totals=totals, final=True):
             self._own_losses["unfinished"] += 1
         return totals
@@ -143,7 +148,7 @@ class Drain:
             self._said.add(kind)
             advice = ADVICE.get(loss.reason)
             logger.warning(
-                "lost %d so far (%s: %s)%s; said once, counted in the report",
+                "instrument: lost %d so far (%s: %s)%s; said once, counted in the report",
                 loss.count,
                 loss.where,
                 loss.reason,
@@ -175,7 +180,8 @@ class Drain:
         return True
 
     def _hand_over(self, *, metrics: bool, totals: tuple[Total, ...], final: bool) -> None:
-        _core.tick()
+        _, monotonic_ns, wall_ns = _core.tick()
+        self._anchor = {"monotonic_ns": monotonic_ns, "wall_ns": wall_ns}
         chunks: Sequence[RecordedChunk] = _core.take()
         threads, sites = self._new_threads(), self._new_sites()
         self._read_paths()
@@ -206,6 +212,7 @@ class Drain:
             time=time.time_ns(),
             pid=self.resource.pid,
             wall_offset=self.resource.wall_offset,
+            clock=self._anchor,
             paths=self._paths,
             flag_names=_core.FLAG_NAMES,
             **content,

@@ -18,11 +18,12 @@ import atexit
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from instrument.recorder import _core
 
-__all__ = ["EXIT_TIMEOUT", "Guarded", "Lingering", "guard", "guarded", "linger", "release"]
+__all__ = ["EXIT_TIMEOUT", "Guarded", "Lingering", "guard", "guarded", "linger", "release", "settle"]
 
 EXIT_TIMEOUT: Final = 2.0
 """Seconds that the end of a process may take for exporters, all together."""
@@ -85,7 +86,14 @@ def release(session: Guarded) -> None:
 
 def linger(session: Lingering) -> None:
     """Give a stopped session's exporters another chance when the process ends."""
-    _state.lingering.append(session)
+    if session not in _state.lingering:
+        _state.lingering.append(session)
+
+
+def settle(session: Lingering) -> None:
+    """All of a stopped session's exporters have ended."""
+    if session in _state.lingering:
+        _state.lingering.remove(session)
 
 
 # ------------------------------------------------------------------ fork
@@ -140,8 +148,9 @@ def _in_multiprocessing_child(_: Any) -> None:
 def _at_exit() -> None:
     deadline = time.monotonic() + EXIT_TIMEOUT
     session = guarded()
-    if session is not None:
-        session.stop_at_exit(EXIT_TIMEOUT)
-    lingering, _state.lingering = _state.lingering, []
-    for stopped in lingering:
-        stopped.wait_at_exit(deadline)
+    with suppress(Exception):
+        if session is not None:
+            session.stop_at_exit(EXIT_TIMEOUT)
+        lingering, _state.lingering = _state.lingering, []
+        for stopped in lingering:
+            stopped.wait_at_exit(deadline)

@@ -53,12 +53,19 @@ def make_exporters(specs: tuple[Any, ...]) -> tuple[NamedExporter, ...]:
         taken = {other.name for other in named}
         if isinstance(spec, str):
             kind, exporter = _from_text(spec)
-            named.append(NamedExporter(_unique(kind, taken), spec, exporter, copy.copy(exporter)))
+            named.append(NamedExporter(_unique(kind, taken), spec, exporter, _spare(exporter)))
         else:
             kind = type(spec).__name__
             named.append(NamedExporter(_unique(kind, taken), kind, spec, None))
     _check_targets(named)
     return tuple(named)
+
+
+def _spare(exporter: Exporter) -> Exporter | None:
+    try:
+        return copy.copy(exporter)
+    except Exception:  # then a fork's child has none
+        return None
 
 
 def _check_targets(named: list[NamedExporter]) -> None:
@@ -74,6 +81,8 @@ def _from_text(spec: str) -> tuple[str, Exporter]:
     name, _, argument = spec.partition(":")
     try:
         exporter = _factory(name)(argument)
+        if not isinstance(exporter, Exporter):
+            raise TypeError(f"{type(exporter).__name__} has not the methods of an exporter")
     except ConfigError:
         raise
     except Exception as error:

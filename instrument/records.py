@@ -347,6 +347,8 @@ class Batch:
     final: bool = False
     time: int = 0
     """When it was made."""
+    clock: Mapping[str, int] = field(default_factory=dict)
+    """``monotonic_ns`` and ``wall_ns`` of one instant, to see whether the wall clock was set meanwhile."""
     pid: int = 0
     wall_offset: int = 0
     paths: Sequence[PathInfo | None] = ()

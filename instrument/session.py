@@ -229,12 +229,13 @@ class Session:
         if drain is None:  # a fork's child that has nothing to write to
             self._summary = _NOTHING
             return
+        lifecycle.linger(self)  # until all is delivered; also if a KeyboardInterrupt ends the waiting
         totals = drain.finish(deadline)
         delivered = drain.close(deadline)
         self._summary = self._summarise(totals, delivered=delivered)
         drain.say_losses(self._summary.losses)
-        if not all(delivery.ended for delivery in drain.deliveries):
-            lifecycle.linger(self)
+        if all(delivery.ended for delivery in drain.deliveries):
+            lifecycle.settle(self)
 
     def _summarise(self, totals: tuple[Total, ...], *, delivered: bool) -> Summary:
         drain = self._drain
@@ -294,7 +295,7 @@ class Session:
             except Exception as error:
                 self._stop(0.0)
                 if not isinstance(error, LookupError):
-                    logger.warning("this child process is not recorded: %s", error)
+                    logger.warning("instrument: this child process is not recorded: %s", error)
 
     def stop_at_exit(self, timeout: float) -> None:
         """The process ends: stop, and say what was lost for want of time."""
@@ -312,7 +313,7 @@ class Session:
         for delivery in drain.deliveries:
             if lost := delivery.pending():
                 logger.warning(
-                    "lost %d (%s: deadline): the process ended before they were delivered",
+                    "instrument: lost %d (%s: deadline): the process ended before they were delivered",
                     lost,
                     delivery.name,
                 )

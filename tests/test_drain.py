@@ -211,7 +211,7 @@ def test_each_kind_of_loss_is_logged_once(caplog):
             session.flush()
     said = [record.getMessage() for record in caplog.records if record.name == "instrument"]
     assert len(said) == 1
-    assert said[0].startswith("lost ")
+    assert said[0].startswith("instrument: lost ")
     assert "(Failing: error)" in said[0]
     assert session.stop().losses[0].count == 5
 

@@ -85,3 +85,9 @@ def test_a_child_gets_an_unopened_exporter_for_what_was_a_string_only(tmp_path):
     assert child.exporter.target == text.exporter.target
     assert child.for_child().exporter is not child.exporter
     assert given.for_child() is None
+
+
+def test_an_entry_point_that_makes_no_exporter_is_a_clear_error(monkeypatch):
+    offer(monkeypatch, odd="builtins:str")
+    with pytest.raises(ConfigError, match="'odd:x' cannot be made: TypeError: str has not the methods"):
+        make_exporters(("odd:x",))

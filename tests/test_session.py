@@ -267,6 +267,24 @@ def test_start_from_many_threads_at_once_starts_one():
     started[0].stop()
 
 
+def test_an_interrupt_while_stopping_passes_and_stopping_again_ends_it(hanging):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    session = instrument.start(export=hanging)
+    one_region()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            session.stop(LONG)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    hanging.gate.set()
+    assert session.stop(LONG).delivered
+    assert len(hanging.spans) == 1
+
+
 def test_a_signal_handler_may_stop_the_session(hanging):
     session = instrument.start(export=hanging)
     one_region()
@@ -336,8 +354,8 @@ def test_programs_that_a_recorded_program_starts_write_files_of_their_own_in_the
     code = (
         "import instrument, subprocess, sys\n"
         "with instrument.region('outer'):\n"
-        "    subprocess.run([sys.executable, '-c', 'import instrument; instrument.region(\"inner\").__enter__()'],\n"
-        "        check=True)\n"
+        "    inner = 'import instrument; instrument.region(\"inner\").__enter__()'\n"
+        "    subprocess.run([sys.executable, '-c', inner], check=True)\n"
     )
     done = python(code, cwd=tmp_path, INSTRUMENT_EXPORT="json:run.jsonl")
     assert (done.returncode, done.stderr) == (0, "")

@@ -41,6 +41,7 @@ class JsonExporter:
         self._marks = 0
         self._lost = 0  # here, since the losses of the last batch were counted
         self._losses: tuple[Loss, ...] = ()
+        self._clock: Mapping[str, int] = {}
 
     def open(self, resource: Resource, /) -> None:
         """Create the file, or replace one of ours. OSError if neither can be."""
@@ -72,10 +73,14 @@ class JsonExporter:
             self._append_summary(file, batch)
         except OSError as caught:
             error = error or caught
-        self._losses = tuple(batch.losses)
+        self._losses, self._clock = tuple(batch.losses), batch.clock
         self._lost = lost if batch.final else 0
         if error is not None:
             raise ExportError(_reason(error), lost, str(error)) from error
+        if batch.final and file.is_gone():
+            raise ExportError(
+                "file_removed", self._spans + self._marks, f"{self.target} was removed meanwhile"
+            )
 
     def flush(self, deadline: float, /) -> bool:
         """Everything is written at once: nothing to do. The system writes it to the disk when it likes."""
@@ -93,6 +98,7 @@ class JsonExporter:
             "spans": self._spans,
             "marks": self._marks,
             "lost": self._lost + sum(loss.count for loss in self._losses),
+            "clock": self._clock,
         }
         try:
             file.append(self._waiting + _line(end))

@@ -57,6 +57,10 @@ class RunFile:
             self._deflate = before
             raise
 
+    def is_gone(self) -> bool:
+        """Whether somebody removed or replaced the file while it was written."""
+        return self._seekable and os.fstat(self._descriptor).st_nlink == 0
+
     def close(self) -> None:
         """End the file. OSError if the end does not fit; all lines before it are there all the same."""
         try:

@@ -231,6 +231,15 @@ def test_a_file_that_another_process_writes_is_left_to_it(tmp_path):
     assert [span["name"] for span in of_type(lines_of(tmp_path / "run.jsonl"), "span")] == ["other"]
 
 
+def test_a_file_removed_meanwhile_is_a_loss_of_all_that_was_in_it(tmp_path):
+    with instrument.session(export=f"json:{tmp_path}/run.jsonl") as session:
+        for _ in range(3):
+            with instrument.region("a"):
+                instrument.mark("m")
+        os.unlink(tmp_path / "run.jsonl")
+    assert session.stop().losses == (Loss("json", "file_removed", 6),)
+
+
 DISK = """
 import instrument, resource, signal, sys
 def limit(size):
@@ -318,7 +327,8 @@ def test_names_of_any_kind_come_back_as_they_were(tmp_path, validate):
         validate(line)
     assert [span["name"] for span in of_type(lines, "span")] == names
     assert [mark["name"] for mark in of_type(lines, "mark")] == names
-    assert {metric["name"] for metric in of_type(lines, "metric")} == set(names)
+    short = {name for name in names if len(name) < 1000}  # a metric's name is bounded, and counted beyond
+    assert {metric["name"] for metric in of_type(lines, "metric")} >= short
     assert {total["name"] for total in of_type(lines, "total")} == set(names)
     assert of_type(lines, "span")[0]["path"] == "a%2Fb"
 
@@ -359,6 +369,7 @@ def test_lines_of_every_kind_of_record(opened, tmp_path, validate):
             ],
             losses=[Loss("recorder", "paths", 2)],
             final=True,
+            clock={"monotonic_ns": 5, "wall_ns": 9},
         )
     )
     assert opened.close(time.monotonic() + LONG)
@@ -425,6 +436,7 @@ def test_lines_of_every_kind_of_record(opened, tmp_path, validate):
         {"type": "loss", "where": "recorder", "reason": "paths", "count": 2},
     ]
     assert (end["spans"], end["marks"], end["lost"]) == (0, 0, 2)
+    assert end["clock"] == {"monotonic_ns": 5, "wall_ns": 9}
 
 
 def test_a_loss_is_written_when_it_changes_and_again_at_the_end(opened, tmp_path):
