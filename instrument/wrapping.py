@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+MADE_HERE = "__instrument_made__"
+"""In the globals of our wrappers: their attributes are copied by other decorators, this is not."""
+
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 CO_SUSPENDABLE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, async generator
 
@@ -53,7 +56,7 @@ def wrap_kernel(
             function = copied(function)
         _core.hook(function, site, evaluate)
         return function
-    if getattr(function, "__instrument_marker__", None):
+    if MADE_HERE in function.__globals__ and hasattr(function, "__instrument_marker__"):
         return function  # decorated twice records once
     return wrapper(function, _core.Marker(site, evaluate), measured=evaluate is not None)
 
@@ -98,7 +101,7 @@ def require_plain(function: object, verb: str) -> None:
 class Signature:
     """A function's parameters as source text, read from its code object (`inspect` is slow to import)."""
 
-    __slots__ = ("call", "names", "parameters")
+    __slots__ = ("call", "names", "parameters", "stars")
 
     def __init__(self, code: CodeType) -> None:
         names = code.co_varnames
@@ -124,6 +127,7 @@ class Signature:
             self.names.append(names[at])
         self.parameters = ", ".join(parameters)
         self.call = ", ".join(call)
+        self.stars = frozenset(part for part in call if part.startswith("*"))
 
     def free(self, name: str) -> str:
         """A name that no parameter has."""
@@ -143,7 +147,7 @@ def made(source: str, function: FunctionType, **values: object) -> FunctionType:
         code = compile(source, "<instrument>", "exec")
         if len(_compiled) < 1000:  # many signatures are alike; closures decorated in a loop are one
             _compiled[source] = code
-    space: dict[str, Any] = {"__name__": function.__module__}
+    space: dict[str, Any] = {"__name__": function.__module__, MADE_HERE: True}
     exec(code, space)
     result: FunctionType = space["factory"](**values)
     result.__defaults__ = function.__defaults__
@@ -184,13 +188,14 @@ def wrapper(function: FunctionType, marker: "_core.Marker", *, measured: bool) -
     call, enter, measure, leave, fail = (
         signature.free(name) for name in ("_call", "_enter", "_measure", "_leave", "_fail")
     )
-    result, error = signature.free("_result"), signature.free("_error")
-    # `enter` is inside the `try`: an interrupt right after it still ends the span. `leave` is outside: an
-    # interrupt right after it must not end the span twice.
+    result, error, work = signature.free("_result"), signature.free("_error"), signature.free("_work")
+    # `enter` is inside the `try`: an interrupt right after it still ends the span. `measure` and `leave` are
+    # outside: an interrupt right after them must not end a span that is not open.
     source = f"""
     def wrapper({signature.parameters}):
+        {f"{work} = {measure}({signature.call})" if measured else ""}
         try:
-            {enter}({f"{measure}({signature.call})" if measured else ""})
+            {enter}({work if measured else ""})
             {result} = {call}({signature.call})
         except BaseException as {error}:
             {fail}({error})
@@ -242,20 +247,40 @@ def check_option(function: FunctionType, option: str, value: object) -> None:
     """Refuse at decoration what could only fail at each call."""
     if value is None or callable(value) or isinstance(value, dict):
         return
-    if option == "attrs" or not isinstance(value, int | float):
+    if option == "attrs" or not (isinstance(value, int | float) or is_numpy_scalar(value)):
         what = "a dict or a function" if option == "attrs" else "a number, a dict per dtype, or a function"
         raise TypeError(f"kernel {default_name(function)}: {option}= is {what}, not {type(value).__name__}")
+
+
+def is_numpy_scalar(value: object) -> bool:
+    """Whether a value is one of numpy's numbers, as products of shapes are; numpy is not loaded for it."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.integer | numpy.floating)
 
 
 def arguments(function: FunctionType, option: str, value: "Any", signature: Signature) -> "list[str]":
     """How to call an option's function with the kernel's parameters, bound by name."""
     import inspect
 
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"kernel {default_name(function)}: {option}= is a function of unknown parameters: {value!r}"
+        ) from error
     bound = []
-    for parameter in inspect.signature(value).parameters.values():
+    stars: dict[Any, str] = {
+        inspect.Parameter.POSITIONAL_ONLY: "{0}",
+        inspect.Parameter.VAR_POSITIONAL: "*{0}",
+        inspect.Parameter.VAR_KEYWORD: "**{0}",
+    }
+    for parameter in parameters:
+        kind = parameter.kind
+        variable = kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if variable and stars[kind].format(parameter.name) not in signature.stars:
+            continue  # the kernel has none, so there is nothing for it to take
         if parameter.name in signature.names:
-            positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
-            bound.append(parameter.name if positional else f"{parameter.name}={parameter.name}")
+            bound.append(stars.get(kind, "{0}={0}").format(parameter.name))
         elif parameter.default is parameter.empty:
             raise TypeError(
                 f"kernel {default_name(function)}: {option}= has a parameter {parameter.name!r}, "

@@ -1,6 +1,8 @@
 /* Names of attributes, and encoding of values: nothing here calls code of the user's or keeps an object alive. */
 #include "attributes.h"
 
+#include <math.h>
+
 enum { CACHE = 256 };
 
 static Key key_table[MAX_KEYS];
@@ -223,6 +225,19 @@ static PyObject *numpy_number(PyObject *value)
     if (strncmp(name, "bool", 4) == 0)
         return PyBool_FromLong(PyObject_IsTrue(value) == 1);
     return NULL;
+}
+
+double plain_number(PyObject *value)
+{
+    PyObject *scalar = PyLong_Check(value) || PyFloat_Check(value) ? Py_NewRef(value) : numpy_number(value);
+    double number = Py_NAN;
+    if (scalar)
+        number = PyFloat_Check(scalar) ? PyFloat_AS_DOUBLE(scalar) : PyLong_AsDouble(scalar);
+    if (PyErr_Occurred() || !isfinite(number))
+        number = Py_NAN;
+    PyErr_Clear();
+    Py_XDECREF(scalar);
+    return number;
 }
 
 static void json_number(Buffer *buffer, PyObject *item)

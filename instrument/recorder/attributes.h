@@ -48,6 +48,10 @@ void blob_number(Blob *blob, RecordKind kind, const char *name, double value);
 void blob_word(Blob *blob, RecordKind kind, uint64_t word);
 void blob_free(Blob *blob);
 
+/* A plain number as a finite double; NAN for everything else. Python's numbers and numpy's scalars are asked, which
+ * runs no Python and waits for nothing; arrays and tensors are not. Leaves no exception. */
+double plain_number(PyObject *value);
+
 /* Records that need no keyset, written straight into memory. Both return the bytes they take. */
 enum { WORD_RECORD_BYTES = 16, ERROR_RECORD_MAX = 16 + 128 };
 uint32_t put_word_record(char *to, RecordKind kind, uint64_t word);

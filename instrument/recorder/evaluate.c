@@ -27,15 +27,11 @@ Evaluated evaluate(Evaluator *evaluator, PyObject *const *args, size_t nargsf, P
     return (Evaluated){values};
 }
 
-/* Adds a finite number; false for anything else. Asks nothing of tensors: only Python's and numpy's numbers. */
+/* Adds a finite number; false for anything else. */
 static bool add_number(PyObject *value, double *sum)
 {
-    double number = Py_NAN;
-    if (PyFloat_Check(value))
-        number = PyFloat_AS_DOUBLE(value);
-    else if (PyLong_Check(value) || strncmp(Py_TYPE(value)->tp_name, "numpy.", 6) == 0)
-        number = PyFloat_AsDouble(value);
-    if (PyErr_Occurred() || !isfinite(number))
+    double number = plain_number(value);
+    if (isnan(number))
         return false;
     *sum += number;
     return true;

@@ -1,9 +1,11 @@
-/* Metrics: at most 64 sets of labels a name and 1,024 names; what is beyond, or is no finite number, is counted. */
+/* Metrics: at most 16 labels, 64 sets of labels a name, and 1,024 names; what is beyond, or is no finite number, is counted. */
 #include "metrics.h"
+
+#include "attributes.h"
 
 #include <math.h>
 
-enum { COUNT, GAUGE, OBSERVE, METRIC_KINDS, MAX_LABEL_SETS = 64, MAX_NAMES = 1024 };
+enum { COUNT, GAUGE, OBSERVE, METRIC_KINDS, MAX_LABELS = 16, MAX_LABEL_SETS = 64, MAX_NAMES = 1024 };
 static const char *const metric_names[METRIC_KINDS] = {"count", "gauge", "observe"};
 
 typedef struct {
@@ -46,8 +48,13 @@ static PyObject *label_value(PyObject *value)
         return Py_NewRef(value);
     if (PyUnicode_Check(value))
         return PyUnicode_Substring(value, 0, MAX_TEXT);
-    if (value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value))
+    if (value == Py_None || PyBool_Check(value))
         return Py_NewRef(value);
+    if (PyLong_Check(value)) { /* a number of any length would be kept, and written, at that length */
+        int overflow;
+        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        return overflow ? PyUnicode_FromString(overflow > 0 ? "Infinity" : "-Infinity") : PyLong_FromLongLong(number);
+    }
     if (PyFloat_CheckExact(value) && isfinite(PyFloat_AS_DOUBLE(value)))
         return Py_NewRef(value);
     const char *name = Py_TYPE(value)->tp_name, *dot = strrchr(name, '.');
@@ -97,29 +104,14 @@ static PyObject *new_series(void)
 
 static Series *find_series(int kind, PyObject *name, PyObject *const *values, PyObject *names)
 {
-    PyObject *series = PyUnicode_CheckExact(name) ? item_or_new(by_name[kind], name, MAX_NAMES, PyDict_New) : NULL;
+    if (names && PyTuple_GET_SIZE(names) > MAX_LABELS)
+        return NULL;
+    PyObject *series = PyUnicode_CheckExact(name) && PyUnicode_GET_LENGTH(name) <= MAX_TEXT ? item_or_new(by_name[kind], name, MAX_NAMES, PyDict_New) : NULL;
     PyObject *key = !series ? NULL : names ? labels_key(values, names) : Py_NewRef(no_labels);
     Series *found = key ? (Series *)item_or_new(series, key, MAX_LABEL_SETS, new_series) : NULL;
     Py_XDECREF(key);
     PyErr_Clear();
     return found;
-}
-
-/* The value as a double, NAN when it is no plain number: a tensor would have to be waited for. */
-static double number(PyObject *value)
-{
-    if (!value)
-        return 1;
-    double result = Py_NAN;
-    if (PyFloat_Check(value))
-        result = PyFloat_AS_DOUBLE(value);
-    else if (PyLong_Check(value) || strncmp(Py_TYPE(value)->tp_name, "numpy.", 6) == 0)
-        result = PyFloat_AsDouble(value);
-    if (PyErr_Occurred()) {
-        PyErr_Clear();
-        return Py_NAN;
-    }
-    return result;
 }
 
 static PyObject *point(int kind, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -130,7 +122,7 @@ static PyObject *point(int kind, PyObject *const *args, Py_ssize_t count, PyObje
     }
     if (!recording)
         Py_RETURN_NONE;
-    double value = number(count > 1 ? args[1] : NULL);
+    double value = count > 1 ? plain_number(args[1]) : 1;
     Series *series = isfinite(value) ? find_series(kind, args[0], args + count, names) : NULL;
     if (series) {
         series->points++;

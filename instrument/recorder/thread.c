@@ -231,11 +231,25 @@ COLD bool thread_next_chunk(ThreadState *state)
     return true;
 }
 
-/* Forget all spans, records and totals of a state; its stack stays. */
+/* Give back what a deep recursion has taken: it would count against the next session's bound. */
+static void frames_shrink(ThreadState *state)
+{
+    size_t room = (size_t)(state->limit - state->bottom);
+    Frame *frames = room > FIRST_FRAMES ? PyMem_RawCalloc(FIRST_FRAMES, sizeof(Frame)) : NULL;
+    if (!frames)
+        return;
+    memory_used += FIRST_FRAMES * sizeof(Frame);
+    memory_free(state->bottom, room * sizeof(Frame));
+    state->bottom = state->top = frames;
+    state->limit = frames + FIRST_FRAMES;
+}
+
+/* Forget all spans, records and totals of a state; of its stack the usual size stays. */
 static void thread_clear(ThreadState *state)
 {
     for (; state->top > state->bottom; state->top--)
         frame_drop(state, state->top);
+    frames_shrink(state);
     state->bottom->context_age = 0;
     if (state->chunk)
         chunk_recycle(state->chunk);

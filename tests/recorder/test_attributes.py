@@ -168,7 +168,9 @@ def test_a_tensor_is_shown_by_its_type_and_its_shape_as_numbers(recording):
     assert attrs == {"tensor": "<Tensor>", "shape": [2, 3], "scalar": "<Tensor>"}
 
 
-@pytest.mark.parametrize("name", ['qu"ote', "back\\slash", "日" * 60, "new\nline", "x" * 5000], ids=lambda n: ascii(n)[:9])
+@pytest.mark.parametrize(
+    "name", ['qu"ote', "back\\slash", "日" * 60, "new\nline", "x" * 5000], ids=lambda name: ascii(name)[:9]
+)
 def test_odd_names_of_types_stay_json(recording, name):
     odd = type(name, (), {})()
     got = kept(recording, alone=odd, listed=[odd])
@@ -189,7 +191,9 @@ def test_a_long_text_is_cut_and_counted(recording):
     assert recording.losses() == {"attribute_size": 1}
 
 
-@pytest.mark.parametrize("text", ["x" * 1023 + "é", "é" * 1000, "a" + "日" * 1000, "🚀" * 300, "ab" + "🚀" * 300])
+@pytest.mark.parametrize(
+    "text", ["x" * 1023 + "é", "é" * 1000, "a" + "日" * 1000, "🚀" * 300, "ab" + "🚀" * 300], ids=ascii
+)
 def test_a_text_is_cut_between_characters(recording, text):
     got = kept(recording, value=text)["value"]
     assert text.startswith(got)

@@ -1,5 +1,6 @@
 """Chunks: what they hold, how they are handed over, and what happens when there are no more."""
 
+import itertools
 import os
 import threading
 
@@ -32,7 +33,7 @@ def test_records_come_in_order_of_completion_over_many_chunks(recorder):
     assert len(chunks) > 30
     rows = [row for chunk in chunks for row in chunk.decode()]
     assert [row[10]["index"] for row in rows] == list(range(1000))
-    assert all(first[5] <= second[5] for first, second in zip(rows, rows[1:], strict=False))
+    assert all(first[5] <= second[5] for first, second in itertools.pairwise(rows))
 
 
 def test_a_parent_in_a_later_chunk_is_still_named(recorder):
@@ -55,9 +56,16 @@ def test_the_buffer_protocol_shows_the_events(recording):
     assert view.nbytes == 32 * 101 == 32 * chunk.count
     assert chunk.marks == 1
     dtype = numpy.dtype(
-        [("start", "u8"), ("end", "u8"), ("path", "u4"), ("sequence", "u4"), ("attributes", "u4"), ("context", "u2"),
-         ("flags", "u2")]
-    )  # fmt: skip
+        [
+            ("start", "u8"),
+            ("end", "u8"),
+            ("path", "u4"),
+            ("sequence", "u4"),
+            ("attributes", "u4"),
+            ("context", "u2"),
+            ("flags", "u2"),
+        ]
+    )
     events = numpy.frombuffer(chunk, dtype)
     rows = chunk.decode()
     assert events["start"].tolist() == [row[4] for row in rows]

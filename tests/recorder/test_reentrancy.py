@@ -94,7 +94,7 @@ def test_threads_begun_under_an_eager_collector_have_one_state_each(recorder, ea
 
 
 def test_a_finalizer_that_runs_while_a_path_is_made_leaves_both_paths_right(recorder):
-    """On 3.11 the collector runs inside allocations, so also inside ours; lists in use empty the free list."""
+    """On 3.11 the collector runs inside allocations, also inside ours; lists in use empty the free list."""
     recorder.start()
     fixed = _core.region("fixed leaf")
     parents = [_core.region(f"fixed parent {number}") for number in range(100)]
