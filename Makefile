@@ -19,7 +19,7 @@ TEST := $(VENV)/.test$(if $(filter no,$(TORCH)),,-torch)
 COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types sanitize bench wheel-check clean distclean
+.PHONY: help demo test lint format types sanitize bench wheel-check clean distclean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -100,8 +100,13 @@ profile-here: $(VENV)/.installed
 
 # ---- what CI runs besides
 
-lint: $(VENV)/.tools  ## ruff
+lint: $(VENV)/.tools  ## ruff: rules and format
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.tools  ## what ruff can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 types: $(VENV)/.installed $(VENV)/.tools  ## strict mypy, and the stubs against the extension
 	$(PY) -m mypy
