@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -70,6 +69,8 @@ class Options:
 
 def nearest(value: str, known: Iterable[str]) -> str | None:
     """The known word that ``value`` was most likely meant to be."""
+    from difflib import get_close_matches  # only when something is wrong
+
     found = get_close_matches(value.lower(), list(known), n=1, cutoff=0.5)
     return found[0] if found else None
 
