@@ -72,9 +72,7 @@ def kernel_site(name: str, file: str, line: int, /) -> Site:
 HOOKS_IN_PLACE: Final[bool]
 """Whether this interpreter lets a function be hooked in place (CPython 3.12+)."""
 
-def hook(
-    function: FunctionType, site: Site, evaluate: Callable[..., tuple[Any, ...]] | None, /
-) -> None:
+def hook(function: FunctionType, site: Site, evaluate: Callable[..., tuple[Any, ...]] | None, /) -> None:
     """Record calls of ``function`` while something listens (3.12+). ``evaluate`` is called with the
     call's own arguments and answers ``(flops, bytes, attrs)``, each may be None."""
 
@@ -83,7 +81,9 @@ class Marker:
     """The pieces that a wrapper calls around a function it cannot hook: ``enter()``, then ``leave()`` or
     ``fail(exc)``."""
 
-    def __new__(cls, site: Site | Region, evaluate: Callable[..., tuple[Any, ...]] | None = None, /) -> Self: ...
+    def __new__(
+        cls, site: Site | Region, evaluate: Callable[..., tuple[Any, ...]] | None = None, /
+    ) -> Self: ...
     def measure(self, *args: Any, **kwargs: Any) -> object:
         """Evaluate with the call's arguments, for the :meth:`enter` that follows."""
     def enter(self, measured: object = None, /) -> None: ...
@@ -125,7 +125,24 @@ class Chunk:
     marks: int
     """How many of them are marks."""
     def __len__(self) -> int: ...
-    def decode(self) -> list[tuple[int, int, int, int, int, int, int, int | None, int | None, str | None, dict[str, Any] | None, dict[str, float] | None]]:
+    def decode(
+        self,
+    ) -> list[
+        tuple[
+            int,
+            int,
+            int,
+            int,
+            int,
+            int,
+            int,
+            int | None,
+            int | None,
+            str | None,
+            dict[str, Any] | None,
+            dict[str, float] | None,
+        ]
+    ]:
         """One tuple a record, in order of completion:
         (id, parent id or 0, root id, path index, start ns, end ns, flags, step, task, error, attrs, measures)."""
     def jsonl(self, wall_offset_ns: int, following: Sequence[Chunk] = (), /) -> bytes:
@@ -140,7 +157,6 @@ def tick() -> tuple[int, int, int]:
     """Read the clocks and steer the recorder's clock to CLOCK_MONOTONIC: (ticks, monotonic ns, wall ns)."""
 
 def clock_source() -> Literal["tsc", "monotonic"]: ...
-
 def now() -> int:
     """The recorder's time, in CLOCK_MONOTONIC ns: what spans carry."""
 
