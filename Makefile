@@ -16,7 +16,7 @@ BUILD := build/$(notdir $(VENV))
 # Its own stamp with and without torch, so that either can follow the other.
 TEST := $(VENV)/.test$(if $(filter no,$(TORCH)),,-torch)
 # What the installation depends on; Python files do not count, since it is an editable one.
-COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch])
+COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch] exporters/instrument_exporters/*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format types sanitize bench wheel-check clean distclean
@@ -140,7 +140,7 @@ wheel-check: $(VENV)/.tools  ## the built wheel in an empty environment, importe
 
 clean:  ## remove what was built; environments stay
 	rm -rf build dist ./*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f instrument/recorder/*.so .venv*/.installed
+	rm -f instrument/recorder/*.so exporters/instrument_exporters/*.so .venv*/.installed
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean  ## the environments too
