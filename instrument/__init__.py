@@ -39,12 +39,12 @@ except ImportError as _error:
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from instrument.errors import ConfigError as ConfigError
-    from instrument.session import Session as Session
-    from instrument.session import Summary as Summary
-    from instrument.session import flush as flush
-    from instrument.session import session as session
-    from instrument.session import start as start
-    from instrument.session import stop as stop
+    from instrument._session import Session as Session
+    from instrument._session import Summary as Summary
+    from instrument._session import flush as flush
+    from instrument._session import session as session
+    from instrument._session import start as start
+    from instrument._session import stop as stop
 else:
     del TYPE_CHECKING
 
@@ -52,13 +52,8 @@ else:
         home = _LAZY.get(name)
         if home is None:
             raise AttributeError(f"module 'instrument' has no attribute {name!r}")
-        module = __import__(home, fromlist=[name])
-        # All names of that module at once: the import has just bound `instrument.session` to the submodule of
-        # that name, and what users call is the function.
-        for lazy, its_home in _LAZY.items():
-            if its_home == home:
-                globals()[lazy] = getattr(module, lazy)
-        return globals()[name]
+        value = globals()[name] = getattr(__import__(home, fromlist=[name]), name)
+        return value
 
 
 __all__ = [
@@ -86,12 +81,12 @@ __instrument_api__ = 1
 
 _LAZY = {
     "ConfigError": "instrument.errors",
-    "Session": "instrument.session",
-    "Summary": "instrument.session",
-    "flush": "instrument.session",
-    "session": "instrument.session",
-    "start": "instrument.session",
-    "stop": "instrument.session",
+    "Session": "instrument._session",
+    "Summary": "instrument._session",
+    "flush": "instrument._session",
+    "session": "instrument._session",
+    "start": "instrument._session",
+    "stop": "instrument._session",
 }
 
 
@@ -146,7 +141,7 @@ def _start_from_environment() -> None:
     if not asked or _DISABLED or _is_own_command():
         return
     try:
-        from instrument.session import start
+        from instrument._session import start
 
         start()
     except Exception as error:  # the program did not ask for us by a call: it runs on, unmeasured

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from instrument.records import Batch, Loss, Mark, Metric, Resource, Span, Total
-from instrument.session import start_private
+from instrument._session import start_private
 
 __all__ = ["InMemoryExporter", "capture"]
 

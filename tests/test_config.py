@@ -8,7 +8,7 @@ import pytest
 
 from instrument import ConfigError, start
 from instrument.config import OPTIONS, Options, as_markdown, nearest, resolve
-from instrument.session import StartOptions
+from instrument._session import StartOptions
 from instrument.testing import InMemoryExporter
 
 

@@ -124,12 +124,6 @@ def test_importing_takes_less_than_25_ms_more_than_starting_python() -> None:
     assert min(difference() for _ in range(3)) < 25
 
 
-def test_the_session_function_stays_callable_once_its_module_is_loaded() -> None:
-    code = "import instrument.session, instrument; assert callable(instrument.session), instrument.session"
-    assert run_with(code).stderr == ""
-    assert run_with("import instrument; instrument.start; " + code).stderr == ""
-
-
 def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
     with pytest.raises(AttributeError, match="module 'instrument' has no attribute 'regoin'"):
         _ = instrument.regoin  # type: ignore[attr-defined]

@@ -434,3 +434,20 @@ for n in range(20):
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """)
     assert [names(lines) for lines in runs()[1:]] == [["child"]] * 20
+
+
+def test_children_forked_before_any_session_make_ids_of_their_own(program):
+    done = program("""
+from instrument.testing import capture
+readers = []
+for _ in range(3):
+    end, begin = os.pipe()
+    if os.fork() == 0:
+        with capture() as got, instrument.region("a"):
+            pass
+        os.write(begin, b"%d" % got.spans[0].id)
+        os._exit(0)
+    readers.append(end)
+print(len({os.read(end, 100) for end in readers}))
+""")
+    assert done.stdout == "3\n"

@@ -397,11 +397,6 @@ def test_when_disabled_a_session_does_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_importing_the_module_first_does_not_hide_the_function(tmp_path):
-    done = python("import instrument.session\nwith instrument.session() as s: print(s.active)", cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("True\n", "")
-
-
 def test_a_loss_is_logged_through_the_logger_named_after_us(caplog):
     class Failing(InMemoryExporter):
         def export(self, batch, /):

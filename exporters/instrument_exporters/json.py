@@ -14,7 +14,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from instrument.records import AsLine, Batch, ExportError, Loss, Resource
@@ -22,7 +22,6 @@ from instrument_exporters.runfile import RunFile, open_run_file
 
 __all__ = ["JsonExporter"]
 
-_PIECE: Final = 1 << 18  # bytes that are worth a system call
 _KEPT: Final = 1 << 20  # bytes of lines that wait for room
 
 
@@ -59,7 +58,7 @@ class JsonExporter:
         written = 0
         try:
             self._append_tables(file, batch)
-            for piece in _pieces(batch):
+            for piece in batch.lines():
                 file.append(piece)
                 marks = piece.count(b'{"type":"mark"') if batch.mark_count else 0
                 events = piece.count(b"\n")
@@ -123,20 +122,6 @@ class JsonExporter:
         items: tuple[AsLine, ...] = (*batch.metrics, *batch.totals, *losses)
         if items:
             file.append(b"".join(_line(item.as_line()) for item in items))
-
-
-def _pieces(batch: Batch) -> Iterator[bytes]:
-    """The batch's own lines, small chunks joined."""
-    small: list[bytes] = []
-    size = 0
-    for lines in batch.lines():
-        small.append(lines)
-        size += len(lines)
-        if size >= _PIECE:
-            yield b"".join(small)
-            small, size = [], 0
-    if small:
-        yield b"".join(small)
 
 
 def _reason(error: OSError) -> str:

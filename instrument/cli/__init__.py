@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -31,6 +31,24 @@ class _Commands(click.Group):
             return None
         command: click.Command = import_module(f"instrument.cli.{cmd_name}").command()
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InstrumentError as error:
+            raise _Failure(f"{ctx.command_path} {ctx.invoked_subcommand}", str(error)) from error
+        except BrokenPipeError:  # `instrument report ... | head`
+            # What is still in the buffer has nowhere to go, and the interpreter would complain at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+
+class _Failure(click.ClickException):
+    """What went wrong in a command."""
+
+    def __init__(self, command: str, message: str) -> None:
+        super().__init__(message)
+        self.command = command
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -71,16 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
+    except _Failure as error:
+        return _say(error.command, error.message)
     except click.ClickException as error:
         return _say(_command_of(error), error.format_message(), hint=isinstance(error, click.UsageError))
-    except InstrumentError as error:
-        return _say("instrument", str(error))
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:  # `instrument report ... | head`
-        # What is still in the buffer has nowhere to go; the interpreter would complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     if isinstance(result, int):
         return result
     # The program runs from here, with few frames of ours below it, and nothing of click's around it.

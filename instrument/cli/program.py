@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from instrument.errors import InstrumentError
 
 if TYPE_CHECKING:
-    from instrument.session import Session
+    from instrument._session import Session
 
 __all__ = ["Program"]
 
@@ -100,7 +100,7 @@ class Program:
         sys.path[0] = os.getcwd() if self.module else str(folder)
 
     def _start(self) -> "Session":
-        from instrument.session import start
+        from instrument._session import start
 
         return start(**self.options)
 

@@ -14,8 +14,8 @@ __all__ = ["command"]
 _HELP = """Run a Python program and record it.
 
 The program sees what `python SCRIPT ARGS...` would give it: its arguments, its folder first on the path, its
-exit code, its tracebacks. Options of `instrument run` come before SCRIPT; they can also stand in the environment
-and in pyproject.toml (docs/configuration.md). Without --export the run goes to run.jsonl.
+exit code, its tracebacks. Options of `instrument run` come before SCRIPT; they can also stand in the
+environment and in pyproject.toml (docs/configuration.md). Without --export the run goes to run.jsonl.
 
 \b
 Examples:

@@ -1,6 +1,6 @@
 /* Thread states: made at a thread's first record, freed by the drain after the thread has ended. */
 #define _GNU_SOURCE
-#include "thread.h"
+#include "span.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -280,6 +280,8 @@ void threads_reap(void)
             link = &state->next;
             continue;
         }
+        if (recording) /* nobody will leave them any more */
+            span_close_thread(state, clock_now(), FLAG_UNFINISHED);
         thread_seal(state);
         totals_move(&retired, &state->totals);
         *link = state->next;
@@ -296,8 +298,11 @@ static void rows_clear(void)
 void threads_reset(void)
 {
     threads_reap();
-    for (ThreadState *state = threads; state; state = state->next)
+    new_salt(); /* this may be a fork of the process that loaded us: its ids are its own */
+    for (ThreadState *state = threads; state; state = state->next) {
         thread_clear(state);
+        thread_renew_serial(state);
+    }
     totals_free(&retired);
     rows_clear();
 }

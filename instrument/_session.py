@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Never, Self, TypedDict, Unpack
 
 from instrument import _switch, lifecycle
@@ -449,13 +449,3 @@ def session(**options: Unpack[StartOptions]) -> Iterator[Session]:
         yield running
     finally:
         running.stop()
-
-
-class _CallableModule(ModuleType):
-    """``import instrument.session`` binds this module to the name under which users call the function."""
-
-    def __call__(self, **options: Unpack[StartOptions]) -> AbstractContextManager[Session]:
-        return session(**options)
-
-
-sys.modules[__name__].__class__ = _CallableModule
