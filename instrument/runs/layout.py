@@ -42,9 +42,9 @@ class Column:
     """Where room lacks, columns go in this order, 1 first; 0 stays."""
 
 
-def rows_of(roots: Sequence[Node], by: str | None = None) -> list[Row]:
-    """The tree as rows, each node followed by its values of ``by``."""
-    whole = sum(root.inclusive_ns for root in roots) or 1
+def rows_of(roots: Sequence[Node], whole_ns: float, by: str | None = None) -> list[Row]:
+    """The tree as rows, each node followed by its values of ``by``; shares are of ``whole_ns``."""
+    whole = whole_ns or 1
     rows = []
     for node in walk(list(roots)):
         share = node.inclusive_ns / whole
@@ -63,13 +63,13 @@ def call_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns that have something to say about these rows, the name first."""
     columns = [
         Column("call", _name, left=True),
-        Column("count", _count),
+        Column("count", _count, droppable=9),
         Column("total", _total, style="bold"),
-        Column("self", lambda row: duration(row.stats.self_ns) if row.stats.count else ""),
+        Column("self", lambda row: _time(row, row.stats.self_ns), droppable=8),
         Column("mean", lambda row: _time(row, row.stats.mean_ns), droppable=3),
         Column("p50", lambda row: _time(row, row.stats.quantile_ns(0.5)), droppable=4),
         Column("p99", lambda row: _time(row, row.stats.quantile_ns(0.99)), droppable=6),
-        Column("share", lambda row: percent(row.share)),
+        Column("share", lambda row: percent(row.share), droppable=7),
         Column("", bar, left=True, style="cyan", droppable=1),
     ]
     if any(row.stats.errors for row in rows):

@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
-from typing import IO, Any
+from typing import Any
 
 from instrument.runs.layout import Column, Row, call_columns, rows_of
 from instrument.runs.notes import Note, labels_text, notes_of
@@ -49,8 +49,10 @@ class Report:
         self.sort = sort
         tree = build_tree(run.stats, run.groups, sort=sort)
         self.paths = sum(1 for _ in walk(tree))
-        self.all_rows = rows_of(tree, run.by)
-        self.rows = rows_of(select(build_tree(run.stats, run.groups, sort=sort), top, sort=sort), run.by)
+        self.whole_ns = sum(root.inclusive_ns for root in tree)
+        """The time of all roots together, of which shares are."""
+        self.all_rows = rows_of(tree, self.whole_ns, run.by)
+        self.rows = rows_of(select(tree, top, sort=sort), self.whole_ns, run.by)
         self.notes = notes_of(run)
         shown = sum(row.value is None for row in self.rows)
         if shown < self.paths:
@@ -125,19 +127,11 @@ class Report:
         lines.append(" · ".join([*parts, labels] if labels else parts))
         return lines
 
-    def as_text(self, width: int | None = None) -> str:
-        """The table as plain text, ``width`` columns wide; None: as wide as it needs."""
-        from io import StringIO
-
-        out = StringIO()
-        self.print(out, width=width, colour=False)
-        return out.getvalue()
-
-    def print(self, file: IO[str], *, width: int | None, colour: bool) -> None:
-        """Write the table to a file or terminal."""
+    def as_text(self, width: int | None = None, *, colour: bool = False) -> str:
+        """The table as text, at most ``width`` columns wide (None: as wide as it needs)."""
         from instrument.runs.table import draw
 
-        draw(self, file, width=width, colour=colour)
+        return draw(self, width=width, colour=colour)
 
     def as_markdown(self) -> str:
         """The report as Markdown, for a pull request or a page."""

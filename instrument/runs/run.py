@@ -85,7 +85,7 @@ class Process:
         """When recording began, Unix time; 0 if the file does not say."""
         clock = self.header.get("clock")
         wall = clock.get("wall_ns") if isinstance(clock, dict) else 0
-        return wall if isinstance(wall, int) and not isinstance(wall, bool) else 0
+        return wall if isinstance(wall, int) and 0 <= wall < 1 << 63 else 0
 
     @property
     def wall_ns(self) -> int | None:

@@ -2,7 +2,8 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING
+from io import StringIO
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -18,10 +19,11 @@ __all__ = ["draw"]
 _NOTE_STYLES = {"lost": "bold red", "file": "bold yellow", "note": "dim"}
 
 
-def draw(report: "Report", file: IO[str], *, width: int | None, colour: bool) -> None:
-    """Write heading, call tree, metrics and notes; lines take at most ``width`` columns, if there is one."""
+def draw(report: "Report", *, width: int | None, colour: bool) -> str:
+    """Heading, call tree, metrics and notes; lines take at most ``width`` columns, if there is one."""
+    out = StringIO()
     console = Console(
-        file=file,
+        file=out,
         width=width or 10_000,
         force_terminal=colour,
         color_system="auto" if colour else None,
@@ -37,7 +39,7 @@ def draw(report: "Report", file: IO[str], *, width: int | None, colour: bool) ->
     hidden = _calls(console, report, width)
     for titles, rows in report.metric_tables():
         _line(console, Text())
-        columns = [Column(title, str, left=i < 2) for i, title in enumerate(titles)]
+        columns = [Column(title, str, left=i < 2, droppable=i) for i, title in enumerate(titles)]
         _grid(console, columns, rows, width, [""] * len(rows))
     _line(console, Text())
     for note in report.notes:
@@ -47,6 +49,7 @@ def draw(report: "Report", file: IO[str], *, width: int | None, colour: bool) ->
         _paragraph(console, "note", text, width, "dim")
     for kind, text in report.hints():
         _paragraph(console, kind, text, width, "dim")
+    return out.getvalue()
 
 
 def _calls(console: Console, report: "Report", width: int | None) -> list[str]:
@@ -56,18 +59,20 @@ def _calls(console: Console, report: "Report", width: int | None) -> list[str]:
         return []
     columns, rows = report.columns(), report.rows
     texts = [[column.text(row) for column in columns] for row in rows]
-    whole = sum(row.inclusive_ns for row in rows if not row.depth) or 1
-    kept = _grid(console, columns, texts, width, [_style(row, whole) for row in rows])
+    kept = _grid(console, columns, texts, width, [_style(row) for row in rows])
     if any(not columns[i].title for i in kept):
-        legend = f"█ its own time  ░ in calls below; shares are of {duration(whole)}, all roots together"
+        legend = (
+            f"█ its own time  ░ in calls below; shares are of {duration(report.whole_ns)}, all roots together"
+        )
         _line(console, Text(clean(legend, width), style="dim"))
     return [column.title for i, column in enumerate(columns) if i not in kept and column.title]
 
 
-def _style(row: Row, whole: float) -> str:
+def _style(row: Row) -> str:
     if row.value is not None or not row.stats.count:
         return "dim"
-    return "bold" if row.stats.self_ns >= 0.1 * whole else ""
+    own = row.stats.self_ns / row.inclusive_ns if row.inclusive_ns else 0.0
+    return "bold" if own * row.share >= 0.1 else ""
 
 
 def _grid(

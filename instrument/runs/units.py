@@ -1,5 +1,6 @@
 """Numbers and names as people read them."""
 
+import math
 import unicodedata
 from typing import Final
 
@@ -37,13 +38,8 @@ def number(value: float | None) -> str:
     if size == int(size) and size < 1e9:
         return f"{int(value):,}"
     if 0.001 <= size < 1e9:
-        return (
-            f"{value:,.0f}"
-            if size >= 100
-            else f"{value:.3g}"
-            if size < 1
-            else f"{value:.{2 - (size >= 10)}f}"
-        )
+        decimals = 2 - math.floor(math.log10(size))
+        return f"{value:,.{max(decimals, 0)}f}"
     return f"{value:.2e}"
 
 

@@ -94,7 +94,9 @@ class RunBuilder:
                 s["dur"] for s in self.spans if s["path"] == path and "unfinished" not in s.get("flags", ())
             )
             name, kind = kinds[path]
-            measures = {"flops": row["flops"]} if row["measured"] else {}
+            measured = [s["measures"] for s in self.spans if s["path"] == path and "measures" in s]
+            names = {name for measures in measured for name in measures}
+            measures = {key: sum(m.get(key, 0) for m in measured) for key in sorted(names)}
             self.total(
                 path, name=name, kind=kind, durations=durations, self_ns=row["self_ns"],
                 errors=row["errors"], measured=row["measured"], measures=measures,
@@ -103,11 +105,7 @@ class RunBuilder:
     def total(self, path: str, durations: list[int], **fields: Any) -> None:
         histogram: dict[int, int] = defaultdict(int)
         for ns in durations:
-            low = ns
-            while low >= 64 and low.bit_length() > 6:  # five bits below the first stay
-                shift = ns.bit_length() - 6
-                low = ns >> shift << shift
-                break
+            low = int(f"{ns:b}"[:6].ljust(len(f"{ns:b}"), "0"), 2)  # five bits below the first stay
             histogram[low] += 1
         line = {
             "path": path,

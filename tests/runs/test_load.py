@@ -59,7 +59,9 @@ def test_a_gz_file_of_several_members_is_read_through(tmp_path):
     run = small_run()
     data = run.data()
     path = tmp_path / "run.jsonl.gz"
-    path.write_bytes(gzip.compress(data[:700]) + gzip.compress(data[700:900]) + gzip.compress(data[900:]) + b"\0" * 9)
+    path.write_bytes(
+        gzip.compress(data[:700]) + gzip.compress(data[700:900]) + gzip.compress(data[900:]) + b"\0" * 9
+    )
     assert lines_of(path)[0] == data
 
 
