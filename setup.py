@@ -1,4 +1,4 @@
-"""The C extension; everything else about the distribution stands in pyproject.toml."""
+"""The C extensions; everything else about the distribution stands in pyproject.toml."""
 
 import os
 from glob import glob
@@ -39,6 +39,12 @@ setup(
             depends=sorted(glob("instrument/recorder/*.h")),
             extra_compile_args=FLAGS + (SANITIZE if sanitize else OPTIMISE),
             extra_link_args=["-fsanitize=address,undefined"] if sanitize else [],
-        )
+        ),
+        Extension(
+            "instrument_exporters._chrome",
+            sources=["exporters/instrument_exporters/_chrome.c"],
+            extra_compile_args=FLAGS + (SANITIZE if sanitize else OPTIMISE),
+            extra_link_args=["-fsanitize=address,undefined"] if sanitize else [],
+        ),
     ]
 )

@@ -21,7 +21,9 @@ __all__ = ["GROUP", "OWN_EXPORTERS", "NamedExporter", "make_exporters"]
 GROUP: Final = "instrument.exporters"
 
 OWN_EXPORTERS: Final = {
+    "chrome": "instrument_exporters.chrome:ChromeExporter",
     "json": "instrument_exporters.json:JsonExporter",
+    "kineto": "instrument_exporters.chrome:KinetoExporter",
 }
 """Name -> where its class is, imported when it is used."""
 

@@ -21,12 +21,13 @@ import os
 import re
 import stat
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from instrument.records import SCHEMA
 
-__all__ = ["RunFile", "open_run_file"]
+__all__ = ["RunFile", "is_run_file", "open_run_file"]
 
 _HEAD: Final = 1 << 20  # bytes in which the first line must end
 _GZIP: Final = 31  # zlib's number for a gzip header and trailer
@@ -96,11 +97,29 @@ class RunFile:
         self._torn = False
 
 
-def open_run_file(path: str, first_line: bytes, host: str, *, child: bool = False) -> RunFile:
+def is_run_file(head: bytes) -> bool:
+    """Whether a file that begins so, decompressed, is a run file of this version."""
+    try:
+        line = json.loads(head.partition(b"\n")[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(line, dict) and line.get("type") == "run" and line.get("schema") == SCHEMA
+
+
+def open_run_file(
+    path: str,
+    first_line: bytes,
+    host: str,
+    *,
+    child: bool = False,
+    ours: Callable[[bytes], bool] = is_run_file,
+    what: str = "a run file of this version",
+) -> RunFile:
     """The run file for this process, with its first line written.
 
     ``child``: a fork's child, which writes beside ``path`` in any case. OSError if that cannot be;
-    FileExistsError if the path holds something else than a run file of ours, which is left as it is.
+    FileExistsError if the path holds something else than ``ours`` knows by its beginning, which is left as it
+    is; ``what`` says in the message what was looked for.
     """
     if child:
         return _open_beside(path, first_line, host)
@@ -116,18 +135,18 @@ def open_run_file(path: str, first_line: bytes, host: str, *, child: bool = Fals
             if not _lock(descriptor):
                 return _open_beside(path, first_line, host)
             if _is_at(descriptor, path):
-                return _replace(path, descriptor, first_line)
+                if os.fstat(descriptor).st_size and not ours(_head(descriptor)):
+                    raise FileExistsError(
+                        f"{path} exists and is not {what}; remove it or choose another path"
+                    )
+                return _replace(path, first_line)
         finally:
             os.close(descriptor)
     raise FileExistsError(f"{path} is replaced over and over by other processes")
 
 
-def _replace(path: str, descriptor: int, first_line: bytes) -> RunFile:
+def _replace(path: str, first_line: bytes) -> RunFile:
     """Put a new file in the place of an old one of ours, whose lock we hold."""
-    if os.fstat(descriptor).st_size and not _is_ours(descriptor):
-        raise FileExistsError(
-            f"{path} exists and is not a run file of this version; remove it or choose another path"
-        )
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
     descriptor = _create(temporary)
@@ -197,13 +216,12 @@ def _is_at(descriptor: int, path: str) -> bool:
         return False
 
 
-def _is_ours(descriptor: int) -> bool:
-    """Whether the first line is a ``run`` line of our schema."""
+def _head(descriptor: int) -> bytes:
+    """How the file begins, decompressed."""
     head = os.pread(descriptor, _HEAD, 0)
-    try:
-        if head.startswith(b"\x1f\x8b"):
-            head = zlib.decompressobj(_GZIP).decompress(head, _HEAD)
-        line = json.loads(head.partition(b"\n")[0])
-    except (zlib.error, ValueError, RecursionError):
-        return False
-    return isinstance(line, dict) and line.get("type") == "run" and line.get("schema") == SCHEMA
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            return zlib.decompressobj(_GZIP).decompress(head, _HEAD)
+        except zlib.error:
+            return b""
+    return head

@@ -17,7 +17,7 @@ from instrument.errors import InstrumentError
 
 __all__ = ["main"]
 
-_COMMANDS: Final = ("run", "report")
+_COMMANDS: Final = ("run", "report", "convert")
 
 
 class _Commands(click.Group):

@@ -1,8 +1,8 @@
 """A run file as batches, as if the session were running: what ``instrument convert`` gives to exporters.
 
 What
-    :func:`replay` answers who recorded and the batches of one file. A batch carries the lines of its spans and
-    marks as they stand in the file, so an exporter that takes lines pays nothing for objects.
+    :func:`replay` answers who recorded, and the batches of one file. A batch carries the lines of its spans
+    and marks as they stand in the file, so an exporter that takes lines pays nothing for objects.
 Why
     Every other form can be made from the run file, by the same exporter that makes it live.
 How
@@ -35,6 +35,8 @@ class Replayed(Batch):
 
     block: bytes = b""
     """Lines of spans and marks."""
+    source: bytes = b""
+    """All lines of this piece of the file."""
 
     @property
     def count(self) -> int:
@@ -89,7 +91,7 @@ def _batches(file: RunFile, resource: Resource) -> Iterator[Replayed]:
                 state.skip(state.lines + index + 1)
         state.lines += block.count(b"\n")
         number += 1
-        yield tables.batch(lines, number, resource)
+        yield tables.batch(lines, block, number, resource)
     yield tables.last(file, number + 1, resource)
 
 
@@ -131,7 +133,9 @@ class _Tables:
         """One line. ValueError, TypeError or KeyError if it lacks what its type requires."""
         match record["type"]:
             case "thread":
-                self._threads.append(Thread(_int(record, "pid"), _int(record, "tid"), 0, _str(record, "name")))
+                self._threads.append(
+                    Thread(_int(record, "pid"), _int(record, "tid"), 0, _str(record, "name"))
+                )
             case "site":
                 texts = [_str(record, name) for name in ("name", "kind", "scope", "file")]
                 self._sites.append(SiteInfo(0, *texts, _int(record, "line")))
@@ -145,7 +149,7 @@ class _Tables:
             case "end":
                 self._end = record
 
-    def batch(self, lines: bytes, number: int, resource: Resource) -> Replayed:
+    def batch(self, lines: bytes, source: bytes, number: int, resource: Resource) -> Replayed:
         """What came since the last call."""
         made = Replayed(
             sequence=number,
@@ -154,6 +158,7 @@ class _Tables:
             metrics=tuple(self._metrics),
             pid=resource.pid,
             block=lines,
+            source=source,
         )
         self._threads, self._sites, self._metrics = [], [], []
         return made
@@ -187,7 +192,9 @@ def _resource(file: RunFile) -> Resource:
     parts = {name: header.get(name) or {} for name in ("versions", "labels", "clock", "config")}
     lists = {name: header.get(name) or [] for name in ("argv", "collectors")}
     if not all(isinstance(part, dict) for part in parts.values()):
-        raise RunFileError(f"{file.path}: versions, labels, clock or config of its first line is not an object")
+        raise RunFileError(
+            f"{file.path}: versions, labels, clock or config of its first line is not an object"
+        )
     if not all(isinstance(part, list) for part in lists.values()):
         raise RunFileError(f"{file.path}: argv or collectors of its first line is not an array")
     pid, rank, parent = (
@@ -259,9 +266,7 @@ def _metric(record: Mapping[str, Any]) -> Metric:
     if kind not in ("count", "gauge", "observe") or not isinstance(labels, dict):
         raise ValueError("not a metric")
     numbers = [float(record[name]) for name in ("sum", "min", "max", "last")]
-    return Metric(
-        kind, _str(record, "name"), labels, _int(record, "time"), _int(record, "count"), *numbers
-    )
+    return Metric(kind, _str(record, "name"), labels, _int(record, "time"), _int(record, "count"), *numbers)
 
 
 def _total(record: Mapping[str, Any]) -> Total:
