@@ -39,7 +39,7 @@ def lines_of(path):
     if path.name.endswith(".gz"):
         data = gzip.decompress(data)
     assert data.endswith(b"\n")
-    # Not `splitlines`, which also splits at U+2028 and the like: other tests' names have them, and sites stay.
+    # Not `splitlines`: it also splits at U+2028 and the like, which names that other tests left behind have.
     lines = data.decode("utf-8").split("\n")
     return [json.loads(line, parse_constant=refuse) for line in lines if line]
 
