@@ -38,13 +38,13 @@ except ImportError as _error:
 # `typing.TYPE_CHECKING` would cost the import of typing; type checkers know the bare name as well.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from instrument.errors import ConfigError as ConfigError
     from instrument._session import Session as Session
     from instrument._session import Summary as Summary
     from instrument._session import flush as flush
     from instrument._session import session as session
     from instrument._session import start as start
     from instrument._session import stop as stop
+    from instrument.errors import ConfigError as ConfigError
 else:
     del TYPE_CHECKING
 

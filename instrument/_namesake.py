@@ -1,4 +1,4 @@
-"""PyPI's unrelated `instrument` in our place: installed after us, it replaced our `__init__.py` and no more."""
+"""PyPI's unrelated `instrument` in our place: installed after us, with its `__init__.py` over ours."""
 
 import sys
 

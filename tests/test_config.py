@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from instrument import ConfigError, start
-from instrument.config import OPTIONS, Options, as_markdown, nearest, resolve
 from instrument._session import StartOptions
+from instrument.config import OPTIONS, Options, as_markdown, nearest, resolve
 from instrument.testing import InMemoryExporter
 
 
