@@ -47,6 +47,11 @@ def test_a_promised_name_is_there_and_says_what_it_is(name: str) -> None:
     assert thing.__doc__
 
 
+def test_no_submodule_has_the_name_of_something_public() -> None:
+    """Importing it would bind the module over what users call."""
+    assert {module.name for module in pkgutil.iter_modules(instrument.__path__)} & PROMISED == set()
+
+
 def test_nothing_public_is_left_out_of_all() -> None:
     """Submodules are attributes once they are imported; everything else without an underscore counts."""
     names = {
