@@ -19,6 +19,14 @@ enum {
     MAX_TRACKS = 1 << 20,
 };
 
+enum { REGION, KERNEL, STEP, MARK, KINDS };
+static const char *const kinds[KINDS] = {"\"region\"", "\"kernel\"", "\"step\"", "\"mark\""};
+
+typedef struct {
+    const char *data;
+    size_t length;
+} Slice;
+
 /* ---------------------------------------------------------------- tracks
  *
  * Viewers draw complete events of one thread as a stack, and drop what neither contains nor avoids the others.
@@ -137,16 +145,21 @@ static void tracks_free(Tracks *tracks)
     *tracks = (Tracks){0};
 }
 
+typedef struct {
+    PyObject_HEAD
+    uint64_t base, pid;
+    PyObject *categories; /* what `category` points into */
+    Slice category[KINDS];
+    bool profiler_steps;
+    Tracks tracks;
+    bool busy;
+} Converter;
+
 /* ---------------------------------------------------------------- reading */
 
 typedef struct {
     const char *at, *end;
 } Cursor;
-
-typedef struct {
-    const char *data;
-    size_t length;
-} Slice;
 
 #define TAKE(cursor, literal) take(cursor, "" literal, sizeof(literal) - 1)
 
@@ -313,11 +326,16 @@ static bool skip_value(Cursor *cursor, int depth)
 }
 
 /* What follows the thread id, in the recorder's order: all of it belongs into an event's arguments. */
-static bool take_rest(Cursor *cursor, Slice *rest)
+static bool take_rest(Cursor *cursor, Slice *rest, Slice *step)
 {
     const char *first = cursor->at;
-    if (TAKE(cursor, ",\"step\":") && !skip_number(cursor))
-        return false;
+    if (TAKE(cursor, ",\"step\":")) {
+        const char *number = cursor->at;
+        TAKE(cursor, "-");
+        if (!TAKE(cursor, "0") && !skip_digits(cursor))
+            return false;
+        *step = (Slice){number, (size_t)(cursor->at - number)};
+    }
     if (TAKE(cursor, ",\"weight\":") && !skip_number(cursor))
         return false;
     if (TAKE(cursor, ",\"status\":") && !skip_value(cursor, 0))
@@ -338,7 +356,7 @@ static bool take_rest(Cursor *cursor, Slice *rest)
 
 typedef struct {
     bool mark;
-    Slice id_text, parent_text, name, kind, rest;
+    Slice id_text, parent_text, name, kind, step, rest;
     uint64_t id, parent, start, dur, pid, tid;
 } Line;
 
@@ -347,7 +365,7 @@ static bool take_line(Cursor *cursor, Line *line)
 {
     Slice path;
     line->parent = 0;
-    line->parent_text.length = 0;
+    line->parent_text.length = line->step.length = 0;
     line->mark = TAKE(cursor, "{\"type\":\"mark\"");
     if (!line->mark)
         if (!TAKE(cursor, "{\"type\":\"span\",\"id\":") || !take_id(cursor, &line->id_text, &line->id))
@@ -366,7 +384,7 @@ static bool take_line(Cursor *cursor, Line *line)
         return false;
     }
     return TAKE(cursor, ",\"pid\":") && take_number(cursor, &line->pid) && TAKE(cursor, ",\"tid\":") &&
-           take_number(cursor, &line->tid) && take_rest(cursor, &line->rest) && TAKE(cursor, "}\n");
+           take_number(cursor, &line->tid) && take_rest(cursor, &line->rest, &line->step) && TAKE(cursor, "}\n");
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -416,23 +434,30 @@ static void put_us(Output *out, uint64_t ns)
     put(out, (Slice){fraction, 4});
 }
 
-static void put_event(Output *out, const Line *line, Slice category, uint64_t base, uint64_t pid)
+static void put_event(Output *out, const Converter *self, const Line *line, int kind)
 {
+    bool profiler_step = kind == STEP && self->profiler_steps && line->step.length;
     if (line->mark)
         PUT(out, ",\n{\"ph\":\"i\",\"s\":\"t\",\"name\":");
     else
         PUT(out, ",\n{\"ph\":\"X\",\"name\":");
-    put(out, line->name);
+    if (profiler_step) {
+        PUT(out, "\"ProfilerStep#");
+        put(out, line->step);
+        PUT(out, "\"");
+    } else {
+        put(out, line->name);
+    }
     PUT(out, ",\"cat\":");
-    put(out, category);
+    put(out, self->category[kind]);
     PUT(out, ",\"ts\":");
-    put_us(out, line->start - base);
+    put_us(out, line->start - self->base);
     if (!line->mark) {
         PUT(out, ",\"dur\":");
         put_us(out, line->dur);
     }
     PUT(out, ",\"pid\":");
-    put_number(out, pid);
+    put_number(out, self->pid);
     PUT(out, ",\"tid\":");
     put_number(out, line->tid);
     PUT(out, ",\"args\":{");
@@ -440,6 +465,10 @@ static void put_event(Output *out, const Line *line, Slice category, uint64_t ba
         PUT(out, "\"id\":");
         put(out, line->id_text);
         put(out, line->rest);
+        if (profiler_step) {
+            PUT(out, ",\"name\":");
+            put(out, line->name);
+        }
     } else if (line->parent_text.length) {
         PUT(out, "\"parent\":");
         put(out, line->parent_text);
@@ -452,34 +481,23 @@ static void put_event(Output *out, const Line *line, Slice category, uint64_t ba
 
 /* ---------------------------------------------------------------- the converter */
 
-enum { KINDS = 4 };
-static const char *const kinds[KINDS] = {"\"region\"", "\"kernel\"", "\"step\"", "\"mark\""};
-
-typedef struct {
-    PyObject_HEAD
-    uint64_t base, pid;
-    PyObject *categories; /* tuple; None for a kind that is Python's */
-    Slice category[KINDS];
-    Tracks tracks;
-    bool busy;
-} Converter;
-
-static const Slice *category_of(const Converter *self, const Line *line)
+/* -1 for a kind that is none of ours. */
+static int kind_of(const Line *line)
 {
     for (int i = 0; i < KINDS; i++)
         if (line->kind.length == strlen(kinds[i]) && !memcmp(line->kind.data, kinds[i], line->kind.length))
-            return self->category[i].length && (i == KINDS - 1) == line->mark ? &self->category[i] : NULL;
-    return NULL;
+            return (i == MARK) == line->mark ? i : -1;
+    return -1;
 }
 
 /* Everything up to the first line that is not ours. */
-static bool convert(Converter *self, Cursor *cursor, Output *out)
+static bool convert(Converter *self, Cursor *cursor, Output *out, Py_ssize_t *count)
 {
-    while (cursor->at < cursor->end) {
+    for (; cursor->at < cursor->end; ++*count) {
         Cursor next = *cursor;
         Line line;
-        const Slice *category;
-        if (!take_line(&next, &line) || !(category = category_of(self, &line)) || line.start < self->base ||
+        int kind;
+        if (!take_line(&next, &line) || (kind = kind_of(&line)) < 0 || line.start < self->base ||
             line.start > INT64_MAX - line.dur)
             return true;
         if (!line.mark) {
@@ -487,9 +505,9 @@ static bool convert(Converter *self, Cursor *cursor, Output *out)
             if (!track || !place(track, line.parent, (int64_t)line.start, (int64_t)(line.start + line.dur)))
                 return true;
         }
-        if (!output_reserve(out, (size_t)(next.at - cursor->at) + category->length + 256))
+        if (!output_reserve(out, (size_t)(next.at - cursor->at) + self->category[kind].length + 256))
             return false;
-        put_event(out, &line, *category, self->base, self->pid);
+        put_event(out, self, &line, kind);
         *cursor = next;
     }
     return true;
@@ -507,16 +525,17 @@ static PyObject *converter_feed(Converter *self, PyObject *args)
         return PyErr_Format(PyExc_RuntimeError, "another thread is in this converter");
     Cursor cursor = {PyBytes_AS_STRING(block) + start, PyBytes_AS_STRING(block) + PyBytes_GET_SIZE(block)};
     Output out = {0};
+    Py_ssize_t count = 0;
     bool done = false;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-    done = convert(self, &cursor, &out);
+    done = convert(self, &cursor, &out, &count);
     Py_END_ALLOW_THREADS
     self->busy = false;
     PyObject *result = NULL;
     if (done)
-        result = Py_BuildValue("y#n", out.data ? out.data : "", (Py_ssize_t)out.length,
-                               (Py_ssize_t)(cursor.at - PyBytes_AS_STRING(block)));
+        result = Py_BuildValue("y#nn", out.data ? out.data : "", (Py_ssize_t)out.length,
+                               (Py_ssize_t)(cursor.at - PyBytes_AS_STRING(block)), count);
     else
         PyErr_NoMemory();
     PyMem_RawFree(out.data);
@@ -537,10 +556,12 @@ static PyObject *converter_place(Converter *self, PyObject *args)
 
 static PyObject *converter_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"base", "pid", "categories", NULL};
+    static char *names[] = {"base", "pid", "categories", "profiler_steps", NULL};
     unsigned long long base, pid;
     PyObject *categories;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KKO!:Converter", names, &base, &pid, &PyTuple_Type, &categories))
+    int profiler_steps;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KKO!p:Converter", names, &base, &pid, &PyTuple_Type, &categories,
+                                     &profiler_steps))
         return NULL;
     if (PyTuple_GET_SIZE(categories) != KINDS)
         return PyErr_Format(PyExc_ValueError, "categories are for region, kernel, step and mark");
@@ -549,15 +570,15 @@ static PyObject *converter_new(PyTypeObject *type, PyObject *args, PyObject *key
         return NULL;
     self->base = base;
     self->pid = pid;
+    self->profiler_steps = profiler_steps;
     self->categories = Py_NewRef(categories);
     for (int i = 0; i < KINDS; i++) {
         PyObject *item = PyTuple_GET_ITEM(categories, i);
-        if (PyBytes_Check(item)) {
-            self->category[i] = (Slice){PyBytes_AS_STRING(item), (size_t)PyBytes_GET_SIZE(item)};
-        } else if (item != Py_None) {
+        if (!PyBytes_Check(item)) {
             Py_DECREF(self);
-            return PyErr_Format(PyExc_TypeError, "a category is JSON as bytes, or None");
+            return PyErr_Format(PyExc_TypeError, "a category is JSON as bytes");
         }
+        self->category[i] = (Slice){PyBytes_AS_STRING(item), (size_t)PyBytes_GET_SIZE(item)};
     }
     return (PyObject *)self;
 }

@@ -142,7 +142,7 @@ class _Process:
         self._base = base
         self._pid = pid
         self._wall_ns = int(resource.clock.get("wall_ns", 0))
-        self._converter = Converter(base, pid, dialect.in_c())
+        self._converter = Converter(base, pid, dialect.in_c(), dialect.profiler_steps)
         self._threads: dict[int, list[str]] = {}
         self._device_tracks: set[int] = set()
         self._metrics: dict[tuple[str, str, str], Metric] = {}
@@ -176,10 +176,9 @@ class _Process:
     def _lines(self, block: bytes) -> Iterator[tuple[bytes, int]]:
         at = 0
         while at < len(block):
-            start = at
-            made, at = self._converter.feed(block, start)
-            if at > start:
-                yield made, block.count(b"\n", start, at)
+            made, at, count = self._converter.feed(block, at)
+            if count:
+                yield made, count
             if at < len(block):
                 end = block.find(b"\n", at) + 1 or len(block)
                 try:

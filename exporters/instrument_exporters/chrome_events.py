@@ -67,12 +67,12 @@ class Dialect:
         """What stands in ``cat``."""
         return self.categories.get(kind, kind)
 
-    def in_c(self) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None]:
+    def in_c(self) -> tuple[bytes, bytes, bytes, bytes]:
         """For :class:`instrument_exporters._chrome.Converter`."""
         region, kernel, step, mark = (
             to_json(self.category(kind)).encode() for kind in ("region", "kernel", "step", "mark")
         )
-        return region, kernel, None if self.profiler_steps else step, mark
+        return region, kernel, step, mark
 
 
 CHROME: Final = Dialect("chrome", {}, profiler_steps=False)

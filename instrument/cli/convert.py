@@ -120,8 +120,9 @@ class _Target:
         place = getattr(named.exporter, "target", None)
         if place is not None and any(_is_same(str(place), path) for path in files):
             raise ConfigError(f"{named.spec}: that is the run that is read; choose another path")
-        is_copy = isinstance(named.exporter, JsonExporter)
-        self._exporter: Exporter | _Copy = _Copy(named.exporter.target) if is_copy else named.exporter
+        self._exporter: Exporter | _Copy = named.exporter
+        if isinstance(named.exporter, JsonExporter):
+            self._exporter = _Copy(named.exporter.target)
 
     def begin(self, resource: "Resource", path: Path, *, first: bool) -> None:
         """The batches from here on are of this process. ConfigError if the target cannot be opened."""

@@ -11,7 +11,7 @@ How
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +21,8 @@ from instrument.runs.load import Progress, RunFile, parse
 
 __all__ = ["Replayed", "replay"]
 
-_RECORDS: Final = (b'{"type":"span"', b'{"type":"mark"')
-_RECORDS_INSIDE: Final = tuple(b"\n" + start for start in _RECORDS)
+_SPAN: Final = b'{"type":"span"'
+_RECORDS: Final = (_SPAN, b'{"type":"mark"')
 _WHERE: Final = "run file"
 
 
@@ -35,13 +35,15 @@ class Replayed(Batch):
 
     block: bytes = b""
     """Lines of spans and marks."""
+    records: int = 0
+    """How many lines these are."""
     source: bytes = b""
     """All lines of this piece of the file."""
 
     @property
     def count(self) -> int:
         """How many spans and marks it carries."""
-        return self.block.count(b"\n")
+        return self.records
 
     def lines(self) -> Iterator[bytes]:
         """The lines as they stand in the file."""
@@ -80,7 +82,7 @@ def _batches(file: RunFile, resource: Resource) -> Iterator[Replayed]:
     number = 0
     for block in file.blocks():
         state = file.state
-        lines, others = _split(block)
+        lines, records, others = _split(block)
         for index, line in others:
             try:
                 record = parse(line)
@@ -89,17 +91,17 @@ def _batches(file: RunFile, resource: Resource) -> Iterator[Replayed]:
                 tables.take(record)
             except (ValueError, TypeError, KeyError):
                 state.skip(state.lines + index + 1)
-        state.lines += block.count(b"\n")
+        state.lines += records + len(others)
         number += 1
-        yield tables.batch(lines, block, number, resource)
+        yield replace(tables.batch(number, resource), block=lines, records=records, source=block)
     yield tables.last(file, number + 1, resource)
 
 
-def _split(block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """The lines of spans and marks, and the others with their index. Most blocks have none of these."""
-    records = sum(map(block.count, _RECORDS_INSIDE)) + block.startswith(_RECORDS)
-    if records == block.count(b"\n"):
-        return block, []
+def _split(block: bytes) -> tuple[bytes, int, list[tuple[int, bytes]]]:
+    """The lines of spans and marks, how many, and the others with their index. Most blocks are spans only."""
+    count = block.count(b"\n")
+    if count == block.count(b"\n" + _SPAN) + block.startswith(_SPAN):
+        return block, count, []
     kept: list[bytes] = []
     others: list[tuple[int, bytes]] = []
     for index, line in enumerate(block.split(b"\n")[:-1]):
@@ -107,7 +109,7 @@ def _split(block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
             kept.append(line)
         else:
             others.append((index, line))
-    return b"\n".join([*kept, b""]), others
+    return b"\n".join([*kept, b""]), len(kept), others
 
 
 def _is_record(line: bytes) -> bool:
@@ -137,8 +139,8 @@ class _Tables:
                     Thread(_int(record, "pid"), _int(record, "tid"), 0, _str(record, "name"))
                 )
             case "site":
-                texts = [_str(record, name) for name in ("name", "kind", "scope", "file")]
-                self._sites.append(SiteInfo(0, *texts, _int(record, "line")))
+                name, kind, scope, file = (_str(record, key) for key in ("name", "kind", "scope", "file"))
+                self._sites.append(SiteInfo(0, name, kind, scope, file, _int(record, "line")))
             case "metric":
                 self._metrics.append(_metric(record))
             case "total":
@@ -149,7 +151,7 @@ class _Tables:
             case "end":
                 self._end = record
 
-    def batch(self, lines: bytes, source: bytes, number: int, resource: Resource) -> Replayed:
+    def batch(self, number: int, resource: Resource) -> Replayed:
         """What came since the last call."""
         made = Replayed(
             sequence=number,
@@ -157,8 +159,6 @@ class _Tables:
             sites=tuple(self._sites),
             metrics=tuple(self._metrics),
             pid=resource.pid,
-            block=lines,
-            source=source,
         )
         self._threads, self._sites, self._metrics = [], [], []
         return made
