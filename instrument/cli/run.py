@@ -51,11 +51,14 @@ def _click_option(option: Option) -> click.Option:
     repeated = _REPEATED.get(option.name)
     flag = repeated or "--" + option.name.replace("_", "-")
     value = {"export": "NAME:TARGET", "labels": "KEY=VALUE"}.get(option.name, option.name.upper())
-    text = option.help.split("\n\n")[0]
+    text = option.help
+    if option.name == "export":  # here there always is one
+        text = text.partition(" Without any")[0] + " Without any: `json:run.jsonl`."
     again = " May be given several times." if repeated else ""
-    default = f"  [default: {option.default}]" if isinstance(option.default, str | float) else ""
+    default = f"{option.default:g}" if isinstance(option.default, float) else option.default
+    shown = f"  [default: {default}]" if isinstance(default, str) else ""
     return click.Option(
-        [flag, option.name], multiple=bool(repeated), metavar=value, help=text + again + default
+        [flag, option.name], multiple=bool(repeated), metavar=value, help=text + again + shown
     )
 
 
