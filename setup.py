@@ -17,7 +17,7 @@ FLAGS = [
     "-Wstrict-prototypes",
     "-Wno-unused-parameter",
 ]
-OPTIMISE = ["-O3"]
+OPTIMISE = ["-O3", "-DNDEBUG"]  # said here, since CFLAGS in the environment replaces what Python brings
 # `make sanitize`: asserts on, and the first finding ends the program.
 SANITIZE = [
     "-O1",
@@ -29,6 +29,8 @@ SANITIZE = [
 ]
 
 sanitize = os.environ.get("INSTRUMENT_BUILD_SANITIZE") == "1"
+if os.environ.get("INSTRUMENT_BUILD_WERROR") == "1":  # CI; other compilers warn of other things
+    FLAGS.append("-Werror")
 
 setup(
     ext_modules=[
