@@ -8,11 +8,16 @@ from collections.abc import Callable
 import instrument
 from instrument.recorder import _core
 
-region, annotate, mark = instrument.region, instrument.annotate, instrument.mark
+region, mark, a_step, a_count = instrument.region, instrument.mark, instrument.step, instrument.count
 
 
 @instrument.kernel
 def recorded(x: int) -> int:
+    return x
+
+
+@instrument.kernel(flops=2.0)
+def constant(x: int) -> int:
     return x
 
 
@@ -33,6 +38,12 @@ def call(times: int) -> None:
 def one_region(times: int) -> None:
     for _ in range(times):
         with region("x"):
+            pass
+
+
+def region_of_module(times: int) -> None:
+    for _ in range(times):
+        with instrument.region("x"):
             pass
 
 
@@ -65,17 +76,43 @@ def instant(times: int) -> None:
         mark("x")
 
 
+def kernel_constant(times: int) -> None:
+    for _ in range(times):
+        constant(1)
+
+
+def step(times: int) -> None:
+    for _ in range(times):
+        with a_step(1):
+            pass
+
+
+def count(times: int) -> None:
+    for _ in range(times):
+        a_count("x")
+
+
+def count_labelled(times: int) -> None:
+    for _ in range(times):
+        a_count("x", 2, a="b")
+
+
 CASES: dict[str, Callable[[int], None]] = {
     "loop": empty,
     "call": call,
     "region": one_region,
+    "instrument.region": region_of_module,
     "region, kept object": kept_region,
     "region, 1 attribute": attribute,
     "region, 2 attributes": two_attributes,
     "kernel": kernel,
+    "kernel, flops=number": kernel_constant,
+    "step": step,
     "mark": instant,
+    "count": count,
+    "count, 1 label": count_labelled,
 }
-BASES = {"kernel": "call"}
+BASES = {"kernel": "call", "kernel, flops=number": "call"}
 """What a case is held against; all others against the empty loop."""
 
 WARM = 10_000

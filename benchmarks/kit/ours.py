@@ -110,6 +110,7 @@ def marks(limits: ModuleType) -> list[Case]:
     call = "call of a Python function"
     return [
         Case("region", loop('with region("x"): pass', region=region)),
+        Case("region, written instrument.region", loop('with i.region("x"): pass', i=instrument)),
         Case("region, kept object", loop("with r: pass", r=region("x"))),
         Case("region, 1 attribute", loop('with region("x", a=1): pass', region=region)),
         Case("region, 2 attributes", loop('with region("x", a=1, b=2.5): pass', region=region)),
