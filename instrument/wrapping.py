@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MADE_HERE = "__instrument_made__"
-"""In the globals of our wrappers: their attributes are copied by other decorators, this is not."""
+"""In the globals of our wrappers: attributes of a function are copied by other decorators, these are not."""
 
 CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 CO_SUSPENDABLE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, async generator
@@ -56,9 +56,9 @@ def wrap_kernel(
             function = copied(function)
         _core.hook(function, site, evaluate)
         return function
-    if MADE_HERE in function.__globals__ and hasattr(function, "__instrument_marker__"):
+    if function.__globals__.get(MADE_HERE) == "kernel":
         return function  # decorated twice records once
-    return wrapper(function, _core.Marker(site, evaluate), measured=evaluate is not None)
+    return wrapper("kernel", function, _core.Marker(site, evaluate), measured=evaluate is not None)
 
 
 def wrap_region(region: "_core.Region", function: "Any") -> "Any":
@@ -68,7 +68,7 @@ def wrap_region(region: "_core.Region", function: "Any") -> "Any":
     if isinstance(function, staticmethod | classmethod):
         return type(function)(wrap_region(region, function.__func__))
     require_plain(function, "region")
-    return wrapper(function, _core.Marker(region), measured=False)
+    return wrapper("region", function, _core.Marker(region), measured=False)
 
 
 _core.set_region_decorator(wrap_region)
@@ -147,7 +147,7 @@ def made(source: str, function: FunctionType, **values: object) -> FunctionType:
         code = compile(source, "<instrument>", "exec")
         if len(_compiled) < 1000:  # many signatures are alike; closures decorated in a loop are one
             _compiled[source] = code
-    space: dict[str, Any] = {"__name__": function.__module__, MADE_HERE: True}
+    space: dict[str, Any] = {"__name__": function.__module__}
     exec(code, space)
     result: FunctionType = space["factory"](**values)
     result.__defaults__ = function.__defaults__
@@ -182,7 +182,7 @@ def copied(function: FunctionType) -> FunctionType:
     return dressed(copy, function)
 
 
-def wrapper(function: FunctionType, marker: "_core.Marker", *, measured: bool) -> FunctionType:
+def wrapper(verb: str, function: FunctionType, marker: "_core.Marker", *, measured: bool) -> FunctionType:
     """A function of the same signature that opens and ends a span around the call."""
     signature = Signature(function.__code__)
     call, enter, measure, leave, fail = (
@@ -212,7 +212,7 @@ def wrapper(function: FunctionType, marker: "_core.Marker", *, measured: bool) -
         fail: marker.fail,
     }
     wrapped = dressed(made(source, function, **values), function)
-    wrapped.__instrument_marker__ = marker  # type: ignore[attr-defined]
+    wrapped.__globals__[MADE_HERE] = verb
     return wrapped
 
 

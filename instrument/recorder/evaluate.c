@@ -11,6 +11,17 @@ static void failed(Evaluator *evaluator)
         Py_CLEAR(evaluator->function);
 }
 
+/* Whether the exception says that the arguments do not fit the signature: then nothing has run, so there is no
+ * traceback yet, and the kernel itself is about to say the same. */
+static bool call_is_wrong(void)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool wrong = type && !traceback && PyErr_GivenExceptionMatches(type, PyExc_TypeError);
+    PyErr_Restore(type, value, traceback);
+    return wrong;
+}
+
 Evaluated evaluate(Evaluator *evaluator, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     PyObject *function = evaluator->function;
@@ -20,7 +31,9 @@ Evaluated evaluate(Evaluator *evaluator, PyObject *const *args, size_t nargsf, P
     /* The caller's offset flag must not travel: the callee may write below the vector. */
     PyObject *values = PyObject_Vectorcall(function, args, (size_t)PyVectorcall_NARGS(nargsf), names);
     Py_DECREF(function);
-    if (!values || !PyTuple_Check(values) || PyTuple_GET_SIZE(values) != 3) {
+    if (!values && call_is_wrong())
+        PyErr_Clear();
+    else if (!values || !PyTuple_Check(values) || PyTuple_GET_SIZE(values) != 3) {
         Py_CLEAR(values);
         failed(evaluator);
     }

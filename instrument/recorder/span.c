@@ -197,21 +197,25 @@ Frame *span_current(void)
     return NULL;
 }
 
+void span_close_thread(ThreadState *state, uint64_t end, uint16_t flags)
+{
+    for (Frame *frame = state->top; frame > state->bottom; frame--) {
+        frame->flags |= flags;
+        if (frame_is_open(frame)) {
+            span_write(state, frame, end, NULL);
+            Totals *totals = totals_of(&state->totals, frame->path);
+            if (totals)
+                totals->open++;
+        }
+        frame_drop(state, frame);
+    }
+    state->top = state->bottom;
+    state->skipped = 0;
+}
+
 void span_close_all(uint16_t flags)
 {
     uint64_t end = clock_now();
-    for (ThreadState *state = threads; state; state = state->next) {
-        for (Frame *frame = state->top; frame > state->bottom; frame--) {
-            frame->flags |= flags;
-            if (frame_is_open(frame)) {
-                span_write(state, frame, end, NULL);
-                Totals *totals = totals_of(&state->totals, frame->path);
-                if (totals)
-                    totals->open++;
-            }
-            frame_drop(state, frame);
-        }
-        state->top = state->bottom;
-        state->skipped = 0;
-    }
+    for (ThreadState *state = threads; state; state = state->next)
+        span_close_thread(state, end, flags);
 }

@@ -20,7 +20,8 @@ void span_pop_gone(ThreadState *state);
 const char *span_error(PyObject *type, uint16_t *flags);
 
 void span_mark(Site *site, const Blob *blob);
-void span_close_all(uint16_t flags); /* end every open span of every thread */
+void span_close_thread(ThreadState *state, uint64_t end, uint16_t flags); /* end every open span of a thread */
+void span_close_all(uint16_t flags);     /* and of every thread */
 Frame *span_innermost(const Site *site); /* the innermost open frame of a site in this thread, or NULL */
 Frame *span_current(void);               /* the innermost open frame, or NULL */
 
@@ -96,6 +97,13 @@ static inline void span_exit(Site *site, uint64_t end, const char *error, uint16
             return;
     }
     frame->flags |= flags;
+    if (unlikely(site->sink != NULL)) {
+        ptrdiff_t position = frame - state->bottom;
+        site_sink_call(site, false, frame_id(state, frame));
+        frame = state->bottom + position; /* the callback may have grown the stack */
+        if (frame > state->top)
+            return; /* or ended the session, and with it this span */
+    }
     uint64_t ns = end > frame->start ? end - frame->start : 0;
     Frame *parent = frame - 1;
     parent->children_ns += ns;
@@ -105,11 +113,6 @@ static inline void span_exit(Site *site, uint64_t end, const char *error, uint16
     state->last_site = site;
     state->last_ns = ns;
     site->last_ns = ns;
-    if (unlikely(site->sink != NULL)) {
-        ptrdiff_t position = frame - state->bottom;
-        site_sink_call(site, false, frame_id(state, frame));
-        frame = state->bottom + position; /* the callback may have grown the stack */
-    }
     span_write(state, frame, end, error);
     if (unlikely(frame->carrier || frame->extra))
         frame_drop(state, frame);
