@@ -14,9 +14,12 @@ How
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from instrument.histogram import Histogram, quantile
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "SCHEMA",
@@ -38,6 +41,17 @@ __all__ = [
 
 _T = TypeVar("_T")
 _Record = tuple[Any, ...]
+
+RECORD_DTYPE: Final = [
+    ("start", "u8"),
+    ("end", "u8"),
+    ("path", "u4"),
+    ("sequence", "u4"),
+    ("attributes", "u4"),
+    ("context", "u2"),
+    ("flags", "u2"),
+]
+"""The recorder's 32-byte record, as numpy takes it."""
 
 SCHEMA = 1
 """Version of the run file's schema; a reader ignores fields it does not know."""
@@ -370,6 +384,18 @@ class Batch:
         for at in range(0, len(self.chunks), _CHUNKS_A_PIECE):
             first, *following = self.chunks[at : at + _CHUNKS_A_PIECE]
             yield first.jsonl(self.wall_offset, following)
+
+    def arrays(self) -> "Iterator[tuple[RecordedChunk, np.ndarray[Any, Any]]]":
+        """Each chunk with its records as a numpy array, without a copy; about 1 us a chunk.
+
+        The fields are the recorder's: ``start`` and ``end`` in CLOCK_MONOTONIC ns (add :attr:`wall_offset`),
+        ``path`` (an index into :attr:`paths`), ``sequence``, ``attributes``, ``context``, ``flags``. The array
+        is valid while the chunk lives, and holds its memory.
+        """
+        import numpy as np
+
+        for chunk in self.chunks:
+            yield chunk, np.frombuffer(chunk, dtype=RECORD_DTYPE)  # type: ignore[call-overload]
 
     def spans(self) -> Iterator[Span]:
         """The spans, within a thread in order of completion; about 2 us each."""

@@ -30,7 +30,7 @@ def test_the_version_is_the_same_in_the_package_and_in_its_metadata() -> None:
 
 def test_the_package_asks_for_four_distributions_and_never_for_torch() -> None:
     project = PROJECT["project"]
-    assert names_of(project["dependencies"]) == {"click", "numpy", "psutil", "rich"}
+    assert names_of(project["dependencies"]) == {"click", "numpy", "rich"}
     assert set(project["optional-dependencies"]) == {"otel", "tensorboard", "lines", "memory", "gpu", "all"}
     for extra, requirements in project["optional-dependencies"].items():
         assert "torch" not in names_of(requirements), extra
