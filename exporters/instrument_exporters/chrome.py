@@ -143,7 +143,7 @@ class _Process:
         self._pid = pid
         self._wall_ns = int(resource.clock.get("wall_ns", 0))
         self._converter = Converter(base, pid, dialect.in_c(), dialect.profiler_steps)
-        self._threads: dict[int, list[str]] = {}
+        self._threads: dict[int, tuple[int, list[str]]] = {}
         self._device_tracks: set[int] = set()
         self._metrics: dict[tuple[str, str, str], Metric] = {}
         self._losses: tuple[Loss, ...] = ()
@@ -227,10 +227,10 @@ class _Process:
     # ---------------------------------------------------------- what else there is
 
     def _thread(self, thread: Thread) -> list[str]:
-        names = self._threads.setdefault(thread.tid, [])
+        order, names = self._threads.setdefault(thread.tid, (len(self._threads) + 1, []))
         if thread.name not in names and len(names) < _MAX_NAMES:
             names.append(thread.name)
-        return events.thread_events(thread, self._pid, ", ".join(names), len(self._threads))
+        return events.thread_events(thread, self._pid, ", ".join(names), order)
 
     def _metric(self, metric: Metric) -> list[str]:
         series = metric.kind, metric.name, repr(sorted(metric.labels.items(), key=str))

@@ -50,6 +50,10 @@ DEVICE_TRACKS: Final = 1 << 24
 STREAMS: Final = 1 << 12
 """Streams of one device."""
 
+_WANTED: Final = {
+    "span": (("start", "dur", "tid"), ("id", "name", "kind")),
+    "mark": (("time", "tid"), ("name",)),
+}
 _CARRIED: Final = ("step", "weight", "status", "error", "flags", "attrs", "measures")
 
 
@@ -100,13 +104,13 @@ def read(line: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
     if not isinstance(record, dict) or record.get("type") not in ("span", "mark"):
         raise ValueError("not a span or mark")
-    times = ("time",) if record["type"] == "mark" else ("start", "dur")
-    if not all(type(record.get(name)) is int for name in (*times, "tid")):
+    numbers, texts = _WANTED[record["type"]]
+    if not all(type(record.get(name)) is int for name in numbers):
         raise ValueError("a number is missing")
-    if not all(isinstance(record.get(name), str) for name in ("name", "kind")):
+    if not all(isinstance(record.get(name), str) for name in texts):
         raise ValueError("a text is missing")
-    if record["type"] == "span" and (record["dur"] < 0 or not isinstance(record.get("id"), str)):
-        raise ValueError("not a span")
+    if record.get("dur", 0) < 0:
+        raise ValueError("it ends before it starts")
     for name in ("attrs", "measures"):
         if not isinstance(record.get(name, {}), dict):
             raise ValueError(f"{name} is not an object")
