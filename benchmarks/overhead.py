@@ -56,6 +56,16 @@ def cases(wanted: list[str] | None) -> tuple[dict[str, list[Case]], dict[str, st
     return found, missing
 
 
+def kernel_alone(rounds: int) -> float:
+    """What a kernel adds before torch is loaded, which makes wrapped calls on 3.11 dearer."""
+    with ours.recording():
+        found = ours.kernel_cases()
+        for case in found:
+            case.prepare()
+        measure.sample_rounds(found, rounds, between=ours.drop_records)
+    return measure.figures(found)["kernel, added"].median
+
+
 def disabled_kernel_is_the_function() -> bool:
     """Whether `INSTRUMENT_DISABLED=1` leaves functions as they are; it is read at import."""
     code = "from instrument import kernel\ndef f(): pass\nassert kernel(f) is f and kernel(flops=1)(f) is f"
@@ -96,6 +106,7 @@ def main() -> int:
         parser().error(f"unknown peer {', '.join(sorted(unknown))}; known: {', '.join(peers.PEERS)}")
     measure.pin()
     about = machine.describe()
+    alone = kernel_alone(options.rounds)
     found, missing = cases(wanted)
     gc.collect()
     gc.freeze()
@@ -103,6 +114,7 @@ def main() -> int:
     off, on = run(found, options.rounds)
     sizes, writer = bars.event_sizes(), bars.writer_costs()
     rows = bars.evaluate(
+        alone,
         {name: figure.median for name, figure in off.items()},
         {name: figure.median for name, figure in on.items()},
         sizes,
@@ -119,6 +131,7 @@ def main() -> int:
         "groups": groups,
         "off": {name: figure.as_dict() for name, figure in off.items()},
         "on": {name: figure.as_dict() for name, figure in on.items()},
+        "kernel_before_torch": alone,
         "bytes": sizes,
         "writer": writer,
         "disabled_is_identity": disabled_kernel_is_the_function(),

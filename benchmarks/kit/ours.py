@@ -70,6 +70,16 @@ class Holder:
         return x
 
 
+def kernel_cases() -> list[Case]:
+    """A kernel and what it is held against, by themselves."""
+    call = "call of a Python function"
+    return [
+        Case("loop", loop("pass", _=0), base=None),
+        Case(call, loop("f(1)", f=plain)),
+        Case("kernel, added", loop("f(1)", f=kernel), call),
+    ]
+
+
 def yardsticks(limits: ModuleType) -> list[Case]:
     """What nothing of ours can be cheaper than, and what people write without us."""
 
