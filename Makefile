@@ -64,8 +64,10 @@ test: $(VENV)/.installed $(TEST)  ## the whole suite; torch too where this Pytho
 # The benchmarks have environments of their own, one for each Python: PYTHONS="3.11 3.12 3.13" runs them all. Figures
 # land in build/bench/, and `make bench-doc` puts them into docs/overhead.md. All versions run, whatever one says.
 PYTHONS ?=
-BENCH = failed=0; $(if $(PYTHONS),for v in $(PYTHONS); do,for v in ''; do) \
-	    $(MAKE) --no-print-directory $(1) $${v:+PYTHON=python$$v} VENV=.venv-bench$${v:+-$$v} || failed=1; \
+BENCH = failed=0; for v in $(or $(PYTHONS),default); do \
+	    if [ $$v = default ]; then python=$(PYTHON) venv=.venv-bench; \
+	    else python=$$(sh benchmarks/find_python.sh $$v) venv=.venv-bench-$$v; fi && \
+	    $(MAKE) --no-print-directory $(1) PYTHON=$$python VENV=$$venv || failed=1; \
 	done; exit $$failed
 # A current numpy is measured as its users run it: some machines set these two for the sake of older ones.
 NUMPY := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
