@@ -90,6 +90,8 @@ class Case:
     samples: list[float] = field(default_factory=list)
     disturbed: int = 0
     """Windows that stayed disturbed by other processes after all tries."""
+    failed: str | None = None
+    """What it raised; it is not sampled again."""
 
     def prepare(self) -> None:
         """Warm up, and find how many calls fill a window."""
@@ -118,11 +120,18 @@ class Case:
 
 
 def sample_rounds(cases: list[Case], rounds: int, between: Callable[[], object] = lambda: None) -> None:
-    """Add a window per round to every case; the first round only warms up. `between` runs after each."""
+    """Add a window per round to every case; the first round only warms up. `between` runs after each.
+
+    A case that raises has failed, and the others go on.
+    """
     for number in range(rounds + 1):
         for case in cases if number % 2 else reversed(cases):
-            case.sample(keep=number > 0)
-            between()
+            if case.failed is None:
+                try:
+                    case.sample(keep=number > 0)
+                except Exception as error:
+                    case.failed = f"{type(error).__name__}: {error}"
+                between()
 
 
 @dataclass(frozen=True)
@@ -139,8 +148,8 @@ class Figure:
 
 
 def figures(cases: Iterable[Case]) -> dict[str, Figure]:
-    """The cost of every case, less that of its base. Bases are subtracted round by round."""
-    by_name = {case.name: case for case in cases}
+    """The cost of every case that did not fail, less that of its base, subtracted round by round."""
+    by_name = {case.name: case for case in cases if case.failed is None}
     found = {}
     for case in by_name.values():
         base = by_name[case.base].samples if case.base else [0.0] * len(case.samples)
