@@ -285,7 +285,8 @@ EACH = {
 RUN = {
     "wall_s": ("s", ",.2f"), "cpu_ns_per_span": ("ns CPU a span, all threads", ",.0f"),
     "memory_mib": ("MiB more than before", ",.1f"), "file_mib": ("MiB of file", ",.1f"),
-    "bytes_per_span": ("bytes a span", ",.0f"), "lost": ("lost", ",.0f"),
+    "bytes_per_span": ("bytes a span", ",.0f"), "lost_by_recorder": ("lost by the recorder", ",.0f"),
+    "lost_by_exporter": ("by the exporter", ",.0f"),
 }  # fmt: skip
 REPORT = {
     "wall_s": ("s", ",.2f"), "cpu_s": ("s CPU", ",.2f"), "memory_mib": ("MiB, whole process", ",.0f"),

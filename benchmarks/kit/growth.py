@@ -49,14 +49,20 @@ def write_run(count: int, target: Path, *, paced: bool) -> Point:
             session.flush(60)
     summary = session.stop(120)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    size = target.stat().st_size
+    unrecorded, undelivered = (
+        sum(loss.count for loss in summary.losses if (loss.where == "recorder") is recorder)
+        for recorder in (True, False)
+    )
     return {
         "wall_s": wall,
         "cpu_ns_per_span": cpu / count * 1e9,
         "memory_mib": (peak_kib() - before) / 1024,
-        "file_mib": target.stat().st_size / 2**20,
-        "bytes_per_span": target.stat().st_size / max(1, summary.spans),
-        "spans": summary.spans,
-        "lost": sum(loss.count for loss in summary.losses),
+        "file_mib": size / 2**20,
+        "bytes_per_span": size / max(1, summary.spans - undelivered),
+        "lost": unrecorded + undelivered,
+        "lost_by_recorder": unrecorded,
+        "lost_by_exporter": undelivered,
     }
 
 
