@@ -1,9 +1,13 @@
 """One bound for everything, and a level that it comes back to."""
 
 import contextlib
+import gc
+import threading
+import tracemalloc
 
 import pytest
 
+import instrument
 from instrument.recorder import _core
 
 
@@ -94,6 +98,83 @@ def test_bytes_of_an_event_are_thirty_two(recorder):
         chunk = max(_core.take(), key=len)
         assert 65536 / len(chunk) < size + 1
         recorder.stop()
+
+
+def everything():
+    """Every verb, every odd turn, and every reader."""
+    _core.start(chunk_bytes=2048)
+    busy(20)
+
+    @instrument.kernel(flops=lambda x: {"fp16": x}, bytes=lambda x: "wrong", attrs=lambda x: {"x": x})
+    def kernel(x):
+        if x == 3:
+            raise ValueError
+
+    @instrument.region("leak region", a=1)
+    def decorated(x):
+        kernel(x)
+
+    for x in range(5):
+        with contextlib.suppress(ValueError):
+            decorated(x)
+    with contextlib.suppress(TypeError):
+        kernel()
+    _core.region("leak unmatched").__exit__(None, None, None)
+    _core.region(3, value=object(), text="é" * 5000, items=["x" * 500, 2**70, object()])
+    _core.step("no number", 4, name=1)
+    for verb in (_core.count, _core.gauge, _core.observe):
+        verb("leak metric", 1.5, a="x" * 5000, b=object(), c=2**70)
+        verb(3, "wrong")
+    thread = threading.Thread(target=busy, args=(5,))
+    thread.start()
+    thread.join()
+    for chunk in _core.take():
+        chunk.decode()
+        chunk.jsonl(0)
+        memoryview(chunk).tobytes()
+        assert min(chunk.thread, chunk.tid, chunk.count) > 0 <= chunk.marks
+    for index in range(1, _core.path_count()):
+        _core.path(index)
+    for read in (
+        _core.totals,
+        _core.metrics,
+        _core.losses,
+        _core.threads,
+        _core.sites,
+        _core.tick,
+        _core.memory,
+    ):
+        read()
+    for arguments in ({"overflow": "x"}, {"chunk_bytes": 3}, {}):
+        with contextlib.suppress(ValueError, RuntimeError):
+            _core.start(**arguments)
+    _core.stop()
+    for arguments in (
+        {"overflow": "x"},
+        {"chunk_bytes": 3},
+        {"directory": "/does/not/exist"},
+        {"buffer_bytes": 1},
+    ):
+        with contextlib.suppress(ValueError, OSError):
+            _core.start(**arguments)
+
+
+def test_doing_everything_again_and_again_leaks_nothing(recorder):
+    for _ in range(60):  # until the caches of names, which are bounded, are full
+        everything()
+    gc.collect()
+    tracemalloc.start(8)
+    try:
+        everything()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(30):
+            everything()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 30 * 400, f"{grown / 30:.0f} bytes a round"
 
 
 @pytest.mark.slow

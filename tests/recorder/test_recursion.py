@@ -80,7 +80,8 @@ def test_nine_hundred_deep_at_a_limit_of_a_thousand(recorder, recursion_limit, f
     for _ in range(3):
         assert function(900) == 900
     recursion_limit(10_000)
-    assert {name: count for name, count in recorder.losses().items() if name != "recursion"} == {}
+    if on:
+        assert set(recorder.losses()) <= {"recursion"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=IDS)

@@ -22,6 +22,13 @@ class Recording:
                     pass
 
 
+@pytest.fixture(autouse=True)
+def no_garbage_left(recorder):
+    """Finalizers that run later would record into another test's session."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
 def eager_collector():
     """The cyclic collector runs at every few allocations."""
