@@ -35,31 +35,48 @@ except ImportError as _error:
         name=_error.name,
     ) from None
 
+from instrument.errors import ConfigError
+
 # `typing.TYPE_CHECKING` would cost the import of typing; type checkers know the bare name as well.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from instrument._session import Session as Session
-    from instrument._session import Summary as Summary
-    from instrument._session import flush as flush
-    from instrument._session import session as session
-    from instrument._session import start as start
-    from instrument._session import stop as stop
-    from instrument.errors import ConfigError as ConfigError
+    from instrument.sessions import flush as flush
+    from instrument.sessions import session as session
+    from instrument.sessions import start as start
+    from instrument.sessions import stop as stop
 else:
     del TYPE_CHECKING
 
-    def __getattr__(name):
-        home = _LAZY.get(name)
-        if home is None:
-            raise AttributeError(f"module 'instrument' has no attribute {name!r}")
-        value = globals()[name] = getattr(__import__(home, fromlist=[name]), name)
-        return value
+    # Functions that load the session at their first call. A module-level `__getattr__` would be shorter, but
+    # with it the interpreter does not specialise `instrument.region`: 30 ns more at every mark, on or off.
+
+    def start(**options):
+        """Start to record, until `stop`; the options are those of `instrument.sessions.start`."""
+        from instrument.sessions import start
+
+        return start(**options)
+
+    def session(**options):
+        """A context manager from `start` to `stop`; the options are those of `instrument.sessions.start`."""
+        from instrument.sessions import session
+
+        return session(**options)
+
+    def flush(timeout=5.0):
+        """Deliver everything recorded until now; False if that took longer than ``timeout`` seconds."""
+        from instrument.sessions import flush
+
+        return flush(timeout)
+
+    def stop(timeout=2.0):
+        """Stop the session, within ``timeout`` seconds; its summary."""
+        from instrument.sessions import stop
+
+        return stop(timeout)
 
 
 __all__ = [
     "ConfigError",
-    "Session",
-    "Summary",
     "annotate",
     "count",
     "flush",
@@ -78,20 +95,6 @@ __version__ = "0.1.0"
 
 __instrument_api__ = 1
 """Says that this is `instrument-sdk`, not PyPI's unrelated `instrument`; grows with incompatible changes."""
-
-_LAZY = {
-    "ConfigError": "instrument.errors",
-    "Session": "instrument._session",
-    "Summary": "instrument._session",
-    "flush": "instrument._session",
-    "session": "instrument._session",
-    "start": "instrument._session",
-    "stop": "instrument._session",
-}
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
 
 
 def _warn_of_namesake() -> None:
@@ -141,7 +144,7 @@ def _start_from_environment() -> None:
     if not asked or _DISABLED or _is_own_command():
         return
     try:
-        from instrument._session import start
+        from instrument.sessions import start
 
         start()
     except Exception as error:  # the program did not ask for us by a call: it runs on, unmeasured

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from instrument._session import start_private
 from instrument.records import Batch, Loss, Mark, Metric, Resource, Span, Total
+from instrument.sessions import start_private
 
 __all__ = ["InMemoryExporter", "capture"]
 

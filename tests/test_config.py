@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from instrument import ConfigError, start
-from instrument._session import StartOptions
+from instrument import ConfigError, sessions
 from instrument.config import OPTIONS, Options, as_markdown, nearest, resolve
+from instrument.sessions import StartOptions
 from instrument.testing import InMemoryExporter
 
 
@@ -170,7 +170,7 @@ def test_exporters_may_be_objects_strings_or_both():
 def test_the_table_the_dataclass_and_the_signatures_have_the_same_names():
     names = [option.name for option in OPTIONS]
     assert [field.name for field in dataclasses.fields(Options) if field.name != "sources"] == names
-    assert [name for name in inspect.signature(start).parameters if name != "unknown"] == names
+    assert [name for name in inspect.signature(sessions.start).parameters if name != "unknown"] == names
     assert list(StartOptions.__annotations__) == names
 
 

@@ -18,6 +18,7 @@ ROOT = Path(instrument.__file__).resolve().parent.parent
 OWN_MODULES = {
     "instrument",
     "instrument._switch",
+    "instrument.errors",
     "instrument.annotations",
     "instrument.recorder",
     "instrument.recorder._core",
@@ -102,10 +103,12 @@ def test_using_the_annotations_loads_nothing_more() -> None:
     assert loaded_by(code) == set()
 
 
-def test_a_public_name_is_loaded_when_it_is_first_asked_for() -> None:
-    assert loaded_by("import instrument; instrument.ConfigError") - loaded_by("import instrument") == {
-        "instrument.errors"
-    }
+def test_the_session_is_loaded_by_the_first_call_that_needs_it() -> None:
+    assert "instrument.sessions" in loaded_by("import instrument; instrument.stop()")
+
+
+def test_no_getattr_keeps_the_interpreter_from_specialising_our_names() -> None:
+    assert not hasattr(instrument, "__getattr__")
 
 
 def test_importing_takes_less_than_25_ms_more_than_starting_python() -> None:

@@ -13,8 +13,6 @@ from instrument.recorder import _core
 
 PROMISED = {
     "ConfigError",
-    "Session",
-    "Summary",
     "annotate",
     "count",
     "flush",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from instrument.errors import InstrumentError
 
 if TYPE_CHECKING:
-    from instrument._session import Session
+    from instrument.sessions import Session
 
 __all__ = ["Program"]
 
@@ -100,7 +100,7 @@ class Program:
         sys.path[0] = os.getcwd() if self.module else str(folder)
 
     def _start(self) -> "Session":
-        from instrument._session import start
+        from instrument.sessions import start
 
         return start(**self.options)
 

@@ -37,12 +37,12 @@ def modules_of(*arguments):
 
 def test_the_version_costs_no_command(capsys):
     loaded = modules_of("--version")
-    assert not {"rich", "numpy", "psutil", "instrument._session", "instrument.runs.load"} & loaded
+    assert not {"rich", "numpy", "psutil", "instrument.sessions", "instrument.runs.load"} & loaded
 
 
 def test_a_report_needs_no_numpy_and_json_no_rich(tmp_path):
     from run_builder import small_run
 
     path = str(small_run().write(tmp_path / "run.jsonl"))
-    assert not {"numpy", "psutil", "rich", "instrument._session"} & modules_of("report", path, "--json")
+    assert not {"numpy", "psutil", "rich", "instrument.sessions"} & modules_of("report", path, "--json")
     assert "rich" in modules_of("report", path)
