@@ -388,9 +388,9 @@ class Batch:
     def arrays(self) -> "Iterator[tuple[RecordedChunk, np.ndarray[Any, Any]]]":
         """Each chunk with its records as a numpy array, without a copy; about 1 us a chunk.
 
-        The fields are the recorder's: ``start`` and ``end`` in CLOCK_MONOTONIC ns (add :attr:`wall_offset`),
-        ``path`` (an index into :attr:`paths`), ``sequence``, ``attributes``, ``context``, ``flags``. The array
-        is valid while the chunk lives, and holds its memory.
+        The fields are the recorder's: ``start`` and ``end`` in CLOCK_MONOTONIC ns (add
+        :attr:`wall_offset`), ``path`` (an index into :attr:`paths`), ``sequence``, ``attributes``,
+        ``context``, ``flags``. The array is valid while the chunk lives, and holds its memory.
         """
         import numpy as np
 
