@@ -431,6 +431,7 @@ void blob_encode_dict(Blob *blob, RecordKind kind, PyObject *dict)
     PyObject *key, *value;
     Py_ssize_t position = 0;
     while (PyDict_Next(dict, &position, &key, &value)) {
+        Py_INCREF(value); /* on 3.11 making the tuple may run a finalizer, which may change the dict */
         PyObject *names = PyUnicode_Check(key) ? PyTuple_Pack(1, key) : NULL;
         if (names)
             encode_record(blob, kind, &value, names);
@@ -438,6 +439,7 @@ void blob_encode_dict(Blob *blob, RecordKind kind, PyObject *dict)
             lose(LOSS_ATTRIBUTES, 1);
         PyErr_Clear();
         Py_XDECREF(names);
+        Py_DECREF(value);
     }
 }
 

@@ -62,9 +62,9 @@ static PyObject *histogram_list(const Sum *sum)
 }
 
 /* Spans that are open now, by path (those that stop() closed are in the totals); NULL with an exception. */
-static uint32_t *count_open(void)
+static uint32_t *count_open(uint32_t count)
 {
-    uint32_t *open = PyMem_RawCalloc(paths->count, sizeof *open);
+    uint32_t *open = PyMem_RawCalloc(count, sizeof *open);
     if (!open) {
         PyErr_NoMemory();
         return NULL;
@@ -90,13 +90,14 @@ PyObject *core_totals(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     if (!paths)
         return PyList_New(0);
     threads_reap();
-    uint32_t *open = count_open();
+    /* Paths may be added while Python objects are made: those that `open` knows nothing of are not looked at. */
+    uint32_t count = paths->count;
+    uint32_t *open = count_open(count);
     Sum *sum = PyMem_RawMalloc(sizeof *sum);
     PyObject *list = open && sum ? PyList_New(0) : NULL;
     if (!list && !PyErr_Occurred())
         PyErr_NoMemory();
-    /* Paths may be added while Python objects are made, but none that `open` knows nothing of is looked at. */
-    for (uint32_t path = 1, count = paths->count; list && path < count; path++) {
+    for (uint32_t path = 1; list && path < count; path++) {
         memset(sum, 0, sizeof *sum);
         sum->totals.min_ns = UINT64_MAX;
         sum_add(sum, &retired, path);

@@ -97,10 +97,7 @@ void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame)
         double flops_sum, bytes_sum;
         if (measure_sum(flops, &flops_sum) && measure_sum(bytes, &bytes_sum) &&
             (attrs == Py_None || PyDict_Check(attrs))) {
-            put_measure(extra, "flops", flops, flops_sum);
-            put_measure(extra, "bytes", bytes, bytes_sum);
-            if (attrs != Py_None)
-                blob_encode_dict(extra, RECORD_ATTRS, attrs);
+            /* First: on 3.11 what follows may run finalizers, which may record and move the frames. */
             bool measured = flops != Py_None || bytes != Py_None;
             Totals *totals = measured ? totals_of(&current->totals, frame->path) : NULL;
             if (totals) {
@@ -108,6 +105,10 @@ void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame)
                 totals->flops += flops_sum;
                 totals->bytes += bytes_sum;
             }
+            put_measure(extra, "flops", flops, flops_sum);
+            put_measure(extra, "bytes", bytes, bytes_sum);
+            if (attrs != Py_None)
+                blob_encode_dict(extra, RECORD_ATTRS, attrs);
         } else {
             failed(evaluator);
         }

@@ -1,5 +1,6 @@
 """Finalizers and callbacks may record in the middle of our own work."""
 
+import contextlib
 import gc
 import threading
 
@@ -125,3 +126,51 @@ def test_a_finalizer_that_runs_while_a_path_is_made_leaves_both_paths_right(reco
     assert sum(span.name.startswith("fixed parent ") for span in spans) == 100
     paths = [_core.path(index)[2] for index in range(1, _core.path_count())]
     assert len(paths) == len(set(paths))
+
+
+class Deep:
+    """Garbage whose finalizer opens more spans than the stack has room for."""
+
+    def __init__(self, depth):
+        self.depth, self.me = depth, self
+
+    def __del__(self):
+        with contextlib.ExitStack() as stack:
+            for _ in range(self.depth):
+                stack.enter_context(_core.region("deep"))
+
+
+def test_paths_made_while_the_totals_are_read_do_not_disturb_them(recorder):
+    """Lists in use empty the free list, so that the collector runs when the list of totals is made."""
+    recorder.start()
+    before = gc.get_threshold()
+    gc.collect()
+    try:
+        with _core.region("known"):
+            gc.set_threshold(10_000)
+            [Recording(3000 + number) for number in range(40)]
+            held = [[] for _ in range(100)]
+            gc.set_threshold(1)
+            rows = _core.totals()
+    finally:
+        gc.set_threshold(*before)
+    del held
+    assert [row[3] for row in rows if _core.path(row[0])[2] == "known"] == [1]
+    assert {row[3] for row in rows if _core.path(row[0])[2] != "known"} <= {0}
+
+
+def test_a_finalizer_that_grows_the_stack_does_not_disturb_a_measured_kernel(recorder, eager_collector):
+    site = _core.kernel_site("measured while the stack grows", "x.py", 1)
+    depths = iter(range(80, 10_000, 80))
+
+    def evaluate():
+        Deep(next(depths))
+        return {"float16": 2, "float32": 3}, 7, {f"a{number}": number for number in range(10)}
+
+    marker = _core.Marker(site, evaluate)
+    recorder.start()
+    for _ in range(20):
+        marker.enter(marker.measure())
+        marker.leave()
+    total = recorder.totals()["measured while the stack grows"]
+    assert (total.count, total.measured, total.flops, total.bytes) == (20, 20, 100.0, 140.0)
