@@ -116,14 +116,7 @@ def main() -> int:
         missing |= {case.name: f"failed: {case.failed}" for case in members if case.failed is not None}
         found[group] = [case for case in members if case.failed is None]
     sizes, writer = bars.event_sizes(), bars.writer_costs()
-    rows = bars.evaluate(
-        alone,
-        {name: figure.median for name, figure in off.items()},
-        {name: figure.median for name, figure in on.items()},
-        sizes,
-        writer,
-        missing,
-    )
+    rows = bars.evaluate(alone, off, on, sizes, writer, missing)
     groups = {case.name: group for group in ("yardsticks", "ours", "peers") for case in found[group]}
     result: dict[str, object] = {
         "benchmark": "overhead",

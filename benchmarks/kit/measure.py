@@ -141,6 +141,17 @@ class Figure:
     median: float
     low: float
     high: float
+    costs: tuple[float, ...] = ()
+    """Round by round."""
+
+    def over(self, other: Figure) -> float:
+        """How many times the other's cost: the median over the rounds of the ratio within one round.
+
+        A machine that is slow for a while is slow for both.
+        """
+        return statistics.median(
+            mine / yours for mine, yours in zip(self.costs, other.costs, strict=True) if yours > 0
+        )
 
     def as_dict(self) -> dict[str, float]:
         """For JSON, to a hundredth of a nanosecond."""
@@ -157,7 +168,7 @@ def figures(cases: Iterable[Case]) -> dict[str, Figure]:
         # The median of each is steadier than the median of the differences; the spread is theirs.
         middle = statistics.median(case.samples) - statistics.median(base)
         low, _, high = statistics.quantiles(costs, n=4) if len(costs) > 1 else (middle,) * 3
-        found[case.name] = Figure(middle, low, high)
+        found[case.name] = Figure(middle, low, high, tuple(costs))
     return found
 
 

@@ -1,4 +1,5 @@
 from kit.bars import Bar, evaluate, event_sizes
+from kit.measure import Figure
 
 
 def test_a_bar_is_met_on_its_side_only() -> None:
@@ -11,11 +12,13 @@ def test_a_bar_is_met_on_its_side_only() -> None:
 
 def test_a_bar_whose_peer_is_missing_says_why() -> None:
     costs = {
-        "region": 50.0,
-        "with, empty C type": 100.0,
-        "C limit": 20.0,
-        "kernel, added": 30.0,
-        "call of a Python function": 20.0,
+        name: Figure(ns, ns, ns, (ns, 3 * ns))
+        for name, ns in {
+            "region": 50.0,
+            "with, empty C type": 100.0,
+            "C limit": 20.0,
+            "kernel, added": 30.0,
+        }.items()
     }
     rows = evaluate(30.0, costs, costs, {"plain": 32.1, "2 attributes": 56.0}, {}, {"torch": "not installed"})
     by_name = {row.what: row for row in rows}

@@ -63,3 +63,9 @@ def test_names_of_a_loop_may_be_any() -> None:
     calls: list[int] = []
     assert loop("start(1)", start=calls.append)(3) > 0
     assert calls == [1, 1, 1]
+
+
+def test_a_ratio_compares_within_each_round() -> None:
+    # In the last round the whole machine was three times as slow.
+    slow = measure.Figure(0, 0, 0, (50.0, 52.0, 156.0)), measure.Figure(0, 0, 0, (100.0, 104.0, 312.0))
+    assert slow[0].over(slow[1]) == 0.5
