@@ -59,6 +59,19 @@ def test_a_window_that_was_interrupted_is_repeated(monkeypatch: pytest.MonkeyPat
     assert one.disturbed == 0
 
 
+def test_an_interruption_while_windows_are_sized_does_not_shrink_them() -> None:
+    calls = 0
+
+    def run(n: int) -> int:
+        nonlocal calls
+        calls += 1
+        return n * 100 + (5_000_000 if calls == 3 else 0)
+
+    one = Case("x", run, None)
+    one.prepare()
+    assert one.count == measure.WINDOW_NS // 100
+
+
 def test_names_of_a_loop_may_be_any() -> None:
     calls: list[int] = []
     assert loop("start(1)", start=calls.append)(3) > 0
