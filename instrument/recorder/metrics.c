@@ -22,13 +22,13 @@ static PyTypeObject Series_Type = {
     .tp_dealloc = (destructor)PyObject_Free,
 };
 
-/* Per kind: name -> {labels -> Series}; labels are a sorted tuple of (key, value) pairs, () without any. */
+/* Per kind: name -> {(labels, types) -> Series}; labels are a sorted tuple of (key, value) pairs. */
 static PyObject *by_name[METRIC_KINDS];
 static PyObject *no_labels;
 
 int metrics_init(void)
 {
-    no_labels = PyTuple_New(0);
+    no_labels = Py_BuildValue("(()())");
     for (int kind = 0; kind < METRIC_KINDS; kind++)
         if (!(by_name[kind] = PyDict_New()))
             return -1;
@@ -61,6 +61,15 @@ static PyObject *label_value(PyObject *value)
     return PyUnicode_FromFormat("<%s>", dot ? dot + 1 : name);
 }
 
+/* The types of the labels' values: 1, 1.0 and True are equal, and yet not the same label. */
+static PyObject *types_of(PyObject *pairs)
+{
+    PyObject *types = PyTuple_New(PyTuple_GET_SIZE(pairs));
+    for (Py_ssize_t i = 0; types && i < PyTuple_GET_SIZE(pairs); i++)
+        PyTuple_SET_ITEM(types, i, Py_NewRef(Py_TYPE(PyTuple_GET_ITEM(PyTuple_GET_ITEM(pairs, i), 1))));
+    return types;
+}
+
 static PyObject *labels_key(PyObject *const *values, PyObject *names)
 {
     PyObject *pairs = PyList_New(0);
@@ -72,7 +81,11 @@ static PyObject *labels_key(PyObject *const *values, PyObject *names)
         Py_XDECREF(value);
         Py_XDECREF(pair);
     }
-    PyObject *key = pairs && PyList_Sort(pairs) == 0 ? PyList_AsTuple(pairs) : NULL;
+    PyObject *sorted = pairs && PyList_Sort(pairs) == 0 ? PyList_AsTuple(pairs) : NULL;
+    PyObject *types = sorted ? types_of(sorted) : NULL;
+    PyObject *key = types ? PyTuple_Pack(2, sorted, types) : NULL;
+    Py_XDECREF(types);
+    Py_XDECREF(sorted);
     Py_XDECREF(pairs);
     return key;
 }
@@ -157,7 +170,7 @@ PyObject *core_metrics(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
             while (list && PyDict_Next(all, &each, &labels, &item)) {
                 Series *series = (Series *)item;
                 PyObject *dict = PyDict_New();
-                if (dict && PyDict_MergeFromSeq2(dict, labels, 1) < 0)
+                if (dict && PyDict_MergeFromSeq2(dict, PyTuple_GET_ITEM(labels, 0), 1) < 0)
                     Py_CLEAR(dict);
                 PyObject *row = dict ? Py_BuildValue("sONKdddd", metric_names[kind], name, dict, series->points,
                                                      series->sum, series->min, series->max, series->last)

@@ -171,13 +171,8 @@ static PyObject *flag_tuple(void)
     return tuple;
 }
 
-static int module_exec(PyObject *module)
+static int state_init(void)
 {
-    static bool loaded;
-    if (loaded) { /* all state is the process's, like its threads and its clock */
-        PyErr_SetString(PyExc_ImportError, "instrument can be loaded by one interpreter of a process only");
-        return -1;
-    }
     clock_init();
     if (threads_init() < 0) {
         PyErr_SetString(PyExc_ImportError, "instrument found no free thread-specific key");
@@ -186,6 +181,11 @@ static int module_exec(PyObject *module)
     if (sites_init() < 0 || attributes_init() < 0 || region_init() < 0 || kernel_init() < 0 || metrics_init() < 0 ||
         PyType_Ready(&Chunk_Type) < 0)
         return -1;
+    return 0;
+}
+
+static int add_names(PyObject *module)
+{
     PyObject *flags = flag_tuple();
     if (!flags || PyModule_AddObjectRef(module, "FLAG_NAMES", flags) < 0 ||
         PyModule_AddIntConstant(module, "API_VERSION", API) < 0 ||
@@ -198,8 +198,22 @@ static int module_exec(PyObject *module)
         return -1;
     }
     Py_DECREF(flags);
-    loaded = true;
     return 0;
+}
+
+static int module_exec(PyObject *module)
+{
+    /* All state is the process's, like its threads and its clock. A module that was dropped and imported again
+     * finds it as it was. */
+    static PyInterpreterState *owner;
+    if (owner && owner != PyInterpreterState_Get()) {
+        PyErr_SetString(PyExc_ImportError, "instrument can be loaded by one interpreter of a process only");
+        return -1;
+    }
+    if (!owner && state_init() < 0)
+        return -1;
+    owner = PyInterpreterState_Get();
+    return add_names(module);
 }
 
 static PyModuleDef_Slot slots[] = {

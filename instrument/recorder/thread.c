@@ -24,6 +24,7 @@ uint32_t thread_row_count;
 static uint32_t last_serial;
 static pthread_key_t at_exit;
 static PyObject *first_record_callback;
+static bool first_record_asked; /* the call is pending: one place in Python's short queue is enough */
 
 /* Runs in the ending thread, without the GIL: only the flag may be touched. */
 static void thread_ended(void *state) { atomic_store(&((ThreadState *)state)->dead, true); }
@@ -196,6 +197,7 @@ static int call_first_record(void *Py_UNUSED(argument))
 {
     PyObject *callback = first_record_callback;
     first_record_callback = NULL;
+    first_record_asked = false;
     PyObject *result = callback ? PyObject_CallNoArgs(callback) : NULL;
     PyErr_Clear(); /* runs between the user's bytecodes: nothing may escape */
     Py_XDECREF(result);
@@ -219,8 +221,8 @@ COLD bool thread_next_chunk(ThreadState *state)
         return false;
     if (!state->listed)
         thread_list(state);
-    if (first_record_callback)
-        Py_AddPendingCall(call_first_record, NULL);
+    if (first_record_callback && !first_record_asked)
+        first_record_asked = Py_AddPendingCall(call_first_record, NULL) == 0;
     chunk->thread = state->serial;
     chunk->tid = state->tid;
     chunk->id_base = state->id_base;

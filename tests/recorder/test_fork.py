@@ -3,10 +3,18 @@
 import json
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from instrument import lifecycle
 from instrument.recorder import _core
+
+
+@pytest.fixture(autouse=True)
+def no_hook_of_a_session(monkeypatch):
+    """One that another test's session has left in this process would call `after_fork` before we do."""
+    monkeypatch.setattr(lifecycle, "_core", SimpleNamespace(after_fork=lambda: 0))
 
 
 def in_child(work):
