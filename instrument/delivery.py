@@ -67,7 +67,8 @@ class Delivery:
     def offer(self, batch: Batch) -> None:
         """Queue a batch; never waits. What has no room is counted: all of the batch's spans and marks."""
         with self._changed:
-            if self._closing:
+            if self._closing:  # a cycle that did not end before the deadline of stop()
+                self._losses["late"] += batch.count
                 return
             if batch.chunks and self._queued_chunks + len(batch.chunks) > self._max_chunks:
                 self._losses["queue_full"] += batch.count
@@ -119,6 +120,15 @@ class Delivery:
             self._work(until_idle=True)
         with self._changed:
             return self._wait(lambda: self.ended, deadline) and bool(self._close_answer)
+
+    def inherit(self) -> None:
+        """In a fork's child: forget the parent's batches.
+
+        The parent's thread is not here, but what its frames held stays for ever, this object too. Attributes
+        only: the lock may be held for ever.
+        """
+        self._queue = deque()
+        self._working_on = None
 
     @property
     def ended(self) -> bool:

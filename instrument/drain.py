@@ -127,6 +127,11 @@ class Drain:
         answers = [delivery.close(deadline) for delivery in self.deliveries]
         return all(answers)
 
+    def inherit(self) -> None:
+        """In a fork's child: let go of what the parent delivers, whose memory counts here too."""
+        for delivery in self.deliveries:
+            delivery.inherit()
+
     def pending(self) -> int:
         """Spans and marks that still wait for an exporter."""
         return sum(delivery.pending() for delivery in self.deliveries)

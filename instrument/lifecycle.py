@@ -100,12 +100,13 @@ def settle(session: Lingering) -> None:
 
 
 def _in_child() -> None:
-    _core.after_fork()
-    _state.lingering = []
     session = guarded()
+    if session is not None:
+        session.inherit()
+    _state.lingering = []
+    _core.after_fork()  # when nobody holds the parent's records any more
     if session is None:
         return
-    session.inherit()
     _core.on_first_record(_first_record)
     _tell_multiprocessing()
 

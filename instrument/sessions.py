@@ -92,7 +92,7 @@ class Session:
 
         A False loses nothing: the exporters go on, and a later flush waits for the same records.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _seconds(timeout)
         if not self._is_mine():
             return True
         self.resume()
@@ -105,11 +105,11 @@ class Session:
         An exporter that needs longer goes on in its thread, and gets another chance when the process ends;
         ``delivered`` says so. Stopping twice gives the same summary again.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _seconds(timeout)
         if not self._is_mine():
             return _NOTHING
         self.resume()
-        if not self._lock.acquire(timeout=max(timeout, 0.0)):
+        if not self._lock.acquire(timeout=_seconds(timeout)):
             return self._summary or self._summarise((), delivered=False)
         try:
             if self._summary is None:
@@ -187,13 +187,17 @@ class Session:
             _core.start(
                 buffer_bytes=buffer_bytes, chunk_bytes=_chunk_bytes(buffer_bytes), overflow=options.overflow
             )
-        except (ValueError, RuntimeError, OSError) as error:
+            self._started = time.monotonic()
+            self._drain = drain
+            drain.start()
+        except BaseException as error:  # an interrupt too: nobody would drain what is recorded
+            _core.stop()
+            drain.finish(time.monotonic())
             _close_all(drain.deliveries)
+            if not isinstance(error, ValueError | RuntimeError | OSError):
+                raise
             option = "option 'buffer_mib': " if isinstance(error, ValueError) else ""
             raise ConfigError(f"{option}the recorder does not start: {error}") from error
-        self._started = time.monotonic()
-        self._drain = drain
-        drain.start()
         # Programs that this one starts inherit the variable that started this session, and begin their own
         # with it: they are part of the same run.
         if self.options.run_id is None and self.options.sources.get("export") == "INSTRUMENT_EXPORT":
@@ -257,6 +261,8 @@ class Session:
     def inherit(self) -> None:
         """In a fork's child, before anything else runs there: attributes only."""
         self._lock = threading.RLock()
+        if self._drain is not None:
+            self._drain.inherit()
         self._drain = None
         self._parent_pid, self._pid = self._pid, os.getpid()
 
@@ -317,6 +323,11 @@ class Session:
                     lost,
                     delivery.name,
                 )
+
+
+def _seconds(timeout: float) -> float:
+    """A time to wait that no lock refuses, whatever was given: infinity is a year."""
+    return min(max(0.0, timeout), 365 * 86400.0)
 
 
 def _close_all(deliveries: Sequence[Delivery]) -> None:

@@ -221,13 +221,15 @@ def test_the_last_batch_tells_what_its_own_exporter_lost_meanwhile(make):
     assert exporter.last.losses == (Loss("recorder", "paths", 2), Loss("fake", "queue_full", 50))
 
 
-def test_nothing_is_taken_once_it_is_closing(make):
+def test_what_comes_once_it_is_closing_is_counted(make):
     exporter = Recording()
     delivery = make(exporter)
     assert delivery.close(soon())
-    delivery.offer(batch(1, 1))
+    delivery.offer(batch(1, 3))
     assert delivery.pending() == 0
+    assert delivery.losses() == [Loss("fake", "late", 3)]
     assert delivery.flush(soon())
+    assert exporter.seen == []
 
 
 def test_without_a_thread_close_does_the_work_itself(make):

@@ -197,6 +197,30 @@ assert status == 0, status
     assert names(runs()[1]) == ["child"] * 100
 
 
+def test_what_waits_for_the_parents_exporters_takes_no_room_in_the_child(program):
+    done = program("""
+from instrument.recorder import _core
+from instrument.testing import InMemoryExporter
+
+class Hanging(InMemoryExporter):
+    gate = threading.Event()
+    def export(self, batch):
+        self.gate.wait()
+
+session = instrument.start(export=[Hanging(), "json:run.jsonl"], buffer_mib=16, interval=0.005)
+while _core.memory()[0] < 5 << 20:  # what the hanging exporter keeps
+    with instrument.region("waits"):
+        pass
+if not (child := os.fork()):
+    print(_core.memory()[0] < 3 << 20)
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+Hanging.gate.set()
+""")
+    assert done.stdout == "True\n"
+
+
 def test_a_child_of_a_session_into_objects_records_nothing_and_may_start_its_own(program, runs):
     program("""
 from instrument.testing import InMemoryExporter

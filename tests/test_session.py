@@ -1,5 +1,6 @@
 import json
 import logging
+import math
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 import instrument
 from instrument import ConfigError, lifecycle
+from instrument.drain import Drain
 from instrument.recorder import _core
 from instrument.testing import InMemoryExporter
 
@@ -153,6 +155,31 @@ def test_an_exporter_that_cannot_be_opened_is_an_error_and_those_before_it_are_c
         instrument.start(export=[first, Refusing()])
     assert first.closed
     assert not _core.active()
+
+
+def test_a_start_that_is_interrupted_leaves_nothing_on(monkeypatch):
+    def interrupted(drain):
+        real(drain)
+        raise KeyboardInterrupt
+
+    real = Drain.start
+    monkeypatch.setattr(Drain, "start", interrupted)
+    exporter = InMemoryExporter()
+    with pytest.raises(KeyboardInterrupt):
+        instrument.start(export=exporter)
+    monkeypatch.undo()
+    assert exporter.closed
+    assert not _core.active()
+    with instrument.session():  # and another can begin
+        assert [t.name for t in threading.enumerate()].count("instrument-drain") == 1
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12, math.nan, 0.0, -1.0])
+def test_no_timeout_makes_flush_or_stop_raise(timeout):
+    session = instrument.start(export=InMemoryExporter())
+    one_region()
+    session.flush(timeout)
+    assert session.stop(timeout).spans == 1
 
 
 def test_the_exception_of_the_block_passes_and_the_session_ends():
