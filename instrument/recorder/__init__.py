@@ -1,1 +1,1 @@
-"""The hot path, in C: what an annotation does when it is reached, and where its record waits for the drain."""
+"""The hot path, in C: what an annotation does when reached, and where its record waits for the drain."""

@@ -143,12 +143,12 @@ class Chunk:
             dict[str, float] | None,
         ]
     ]:
-        """One tuple a record, in order of completion:
-        (id, parent id or 0, root id, path index, start ns, end ns, flags, step, task, error, attrs, measures)."""
+        """One tuple a record, in order of completion: (id, parent id or 0, root id, path index, start ns,
+        end ns, flags, step, task, error, attrs, measures)."""
     def jsonl(self, wall_offset_ns: int, following: Sequence[Chunk] = (), /) -> bytes:
-        """The records as ``span`` and ``mark`` lines of the run file; ``wall_offset_ns`` turns CLOCK_MONOTONIC
-        into Unix time. Lines of ``following`` come after: one release of the GIL, which is what a
-        chunk alone mostly waits for, serves them all."""
+        """The records as ``span`` and ``mark`` lines of the run file; ``wall_offset_ns`` turns
+        CLOCK_MONOTONIC into Unix time. Lines of ``following`` come after: one release of the GIL, which is
+        what a chunk alone mostly waits for, serves them all."""
 
 def take() -> list[Chunk]:
     """All that was recorded since the last call, oldest first within a thread."""
@@ -168,7 +168,8 @@ def sites(first: int = 0, /) -> list[Site]:
     """The sites from index ``first`` on."""
 
 def threads(first: int = 0, /) -> list[tuple[int, int, str]]:
-    """(serial, OS thread id, name) of the threads that recorded since start, in order, without the ``first`` ones."""
+    """(serial, OS thread id, name) of the threads that recorded since start, in order, from the
+    ``first`` on."""
 
 def totals() -> list[tuple[int, int, int, int, int, int, int, int, list[tuple[int, int]], int, float, float]]:
     """Per path that was entered since start, over all threads:
