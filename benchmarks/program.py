@@ -29,7 +29,7 @@ RESAMPLES = 4000
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--rounds", type=int, default=40, help="blocks for each variant (default: 40)")
+    p.add_argument("--rounds", type=int, default=30, help="blocks for each variant (default: 30)")
     p.add_argument("--programs", default=",".join(PROGRAMS).replace(", ", "-").replace(" ", "-"))
     p.add_argument("--variants", help="only those whose name contains one of these words, comma-separated")
     p.add_argument("--json", metavar="FILE", help="write all figures there; a folder takes one per Python")
@@ -133,6 +133,7 @@ def measured(program: str, variants: list[str], rounds: int) -> dict[str, object
             "ratio": statistics.median(ratios),
             "low": low,
             "high": high,
+            "quick": statistics.quantiles(samples, n=10)[0] / statistics.quantiles(bare, n=10)[0],
         }
     return {"rows": rows, "missing": missing, "removed": removed, "seconds": time.monotonic() - began}
 
@@ -143,8 +144,11 @@ def show(program: str, result: dict[str, object]) -> None:
     assert isinstance(rows, dict)
     assert isinstance(missing, dict)
     for variant, row in rows.items():
-        slower, low, high = ((row[key] - 1) * 100 for key in ("ratio", "low", "high"))
-        print(f"  {variant:42}{row['ms']:9.1f} ms  {slower:+8.2f} %  [{low:+.2f}, {high:+.2f}]")
+        slower, low, high, quick = ((row[key] - 1) * 100 for key in ("ratio", "low", "high", "quick"))
+        interval_text = f"[{low:+.2f}, {high:+.2f}]"
+        print(
+            f"  {variant:42}{row['ms']:9.1f} ms  {slower:+8.2f} %  {interval_text:20} quickest {quick:+.2f} %"
+        )
     for variant, why in missing.items():
         print(f"  NOT MEASURED: {variant}: {why}")
     if "failed" in result:

@@ -247,6 +247,7 @@ def programs(results: Results) -> str:
                 [
                     variant, f"{row['ms']:.1f}", f"{(row['ratio'] - 1) * 100:+.2f}",
                     f"{(row['low'] - 1) * 100:+.2f} … {(row['high'] - 1) * 100:+.2f}",
+                    f"{(row['quick'] - 1) * 100:+.2f}",
                 ]
                 for variant, row in program.get("rows", {}).items()
             ]  # fmt: skip
@@ -254,7 +255,13 @@ def programs(results: Results) -> str:
                 reasons = "; ".join(dict.fromkeys(missing.values()))
                 pieces.append(f"{name}, {version}: not measured ({reasons or program.get('failed')}).")
                 continue
-            head = [f"{name}, {version}, {result['rounds']} turns", "ms CPU", "slower by %", "95 % interval"]
+            head = [
+                f"{name}, {version}, {result['rounds']} turns",
+                "ms CPU",
+                "slower by %",
+                "95 % interval",
+                "quickest blocks, %",
+            ]
             pieces.append(markdown(head, rows))
             pieces += [f"Not measured: {variant} ({why})." for variant, why in missing.items()]
     return "\n\n".join(pieces)

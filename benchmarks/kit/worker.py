@@ -22,7 +22,7 @@ Block = Callable[[], object]
 
 
 def transformer(backend: str) -> Block:
-    """The demo's generation at its default size: a prefill and some decode steps of a batch."""
+    """One batch of the demo's generation at its default size: a prefill and 63 decode steps."""
     import importlib
 
     import numpy as np
@@ -38,7 +38,7 @@ def transformer(backend: str) -> Block:
 
     def block() -> object:
         rng = np.random.default_rng(2)
-        return generate(ops, config, model, prompts, new_tokens=12, sampling=sampling, rng=rng)
+        return generate(ops, config, model, prompts, new_tokens=64, sampling=sampling, rng=rng)
 
     return block
 
@@ -52,7 +52,7 @@ def operators(size: str) -> tuple[Block, str]:
     torch.set_num_threads(1)
     size = size or str(program.width())
     x, weight = program.tensors(int(size))
-    return lambda: program.run(10_000, x, weight), size
+    return lambda: program.run(3_000, x, weight), size
 
 
 PROGRAMS: dict[str, Callable[[str], tuple[Block, str]]] = {
