@@ -358,7 +358,10 @@ def _loose(value: Any) -> float:
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number")
-    return value
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("beyond every float") from None
 
 
 def _copy(series: Series) -> Series:

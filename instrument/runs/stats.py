@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from instrument.histogram import quantile
 
-__all__ = ["Stats", "as_count", "as_number"]
+__all__ = ["Stats", "as_count", "as_measures", "as_number"]
+
+LARGEST: Final = 1e100
+"""No sum of numbers up to this leaves the range of a float; nothing that is measured comes near."""
 
 
 @dataclass(slots=True)
@@ -98,15 +101,17 @@ class Stats:
 
 
 def as_count(value: Any) -> int:
-    """A JSON value as a whole number from 0; ValueError if it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != value // 1:
+    """A JSON value as a whole number from 0 that 64 bits can hold; ValueError if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a count")
+    if not 0 <= value < 1 << 64 or value != value // 1:
         raise ValueError(f"{value!r} is not a count")
     return int(value)
 
 
 def as_number(value: Any) -> float:
-    """A JSON value as a finite number; ValueError if it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+    """A JSON value as a number of which many can be added up; ValueError if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise ValueError(f"{value!r} is not a number")
     return value
 

@@ -95,6 +95,38 @@ def test_a_truncated_file_is_reported_with_a_note(tmp_path, capsys):
     assert "cut off within its last line" in out
 
 
+TIMES = {"count": 1, "sum_ns": 1, "self_ns": 1, "min_ns": 1, "max_ns": 1, "histogram": [[1, 1]]}
+TOTAL = {"type": "total", "path": "t", "name": "t", "kind": "kernel", "errors": 0, "open": 0} | TIMES
+POINTS = {"time": 1, "count": 1, "sum": 1, "min": 1, "max": 1, "last": 1}
+METRIC = {"type": "metric", "kind": "gauge", "name": "g"} | POINTS
+WHERE = {"start": 1, "dur": 1, "pid": 1, "tid": 1}
+SPAN = {"type": "span", "id": 16 * "1", "name": "s", "kind": "kernel", "path": "s"} | WHERE
+
+
+@pytest.mark.parametrize("form", ["table", "json", "markdown"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        TOTAL | {"sum_ns": 10**400},
+        TOTAL | {"measures": {"flops": 1e999}},
+        METRIC | {"sum": 10**400},
+        METRIC | {"labels": {"a": 1e999}},
+        SPAN | {"measures": {"flops": 10**400}},
+    ],
+)
+def test_a_number_beyond_every_float_makes_its_line_unreadable(tmp_path, capsys, line, form):
+    first, *rest = small_run(5).data().splitlines()
+    if line["type"] == "span":  # in a file with totals nobody would read it
+        rest = [other for other in rest if b'"total"' not in other and b'"end"' not in other]
+    for text in (json.dumps(line), json.dumps(line).replace("Infinity", "1").replace(str(10**400), "1")):
+        beyond = text.replace("Infinity", "1e999").encode()
+        (tmp_path / "run.jsonl").write_bytes(b"\n".join([first, beyond, *rest, b""]))
+        code, out, err = called(capsys, "report", str(tmp_path / "run.jsonl"), "--format", form)
+        assert (code, err) == (0, "")
+        skipped = "1 unreadable line was skipped; the first is line 2" in out
+        assert skipped is (b"999" in beyond or len(text) > 400)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
