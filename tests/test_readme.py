@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +58,10 @@ def test_the_readme_names_the_version_of_python_and_the_licence() -> None:
     assert "CPython 3.11 to 3.13" in README
     assert "Apache-2.0" in README
     assert instrument.__version__ == "0.1.0"
+
+
+def test_what_the_readme_calls_is_there_after_importing_instrument_alone() -> None:
+    called = set(re.findall(r"instrument\.(\w+(?:\.\w+)*)\(", README))
+    assert {"region", "session"} <= called
+    code = "import instrument\n" + "\n".join(f"instrument.{name}" for name in sorted(called))
+    subprocess.run([sys.executable, "-c", code], check=True)
