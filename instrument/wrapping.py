@@ -221,15 +221,20 @@ def wrapper(verb: str, function: FunctionType, marker: "_core.Marker", *, measur
 
 def evaluator(
     function: FunctionType, options: "Mapping[str, Any]"
-) -> "Callable[..., tuple[Any, ...]] | None":
-    """A function of the kernel's signature that answers ``(flops, bytes, attrs)``, or None."""
+) -> "Callable[..., tuple[Any, ...]] | tuple[Any, ...] | None":
+    """What answers ``(flops, bytes, attrs)`` of a call: a function of the kernel's signature, or the constants
+    themselves; None when no option is given.
+    """
+    for option, value in options.items():
+        check_option(function, option, value)
     if all(value is None for value in options.values()):
         return None
+    if not any(callable(value) for value in options.values()):
+        return tuple(options.values())
     signature = Signature(function.__code__)
     values: dict[str, Any] = {}
     parts = []
     for option, value in options.items():
-        check_option(function, option, value)
         key = signature.free(f"_{option}")
         values[key] = value
         if callable(value):

@@ -5,6 +5,7 @@ from types import FunctionType, TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, final
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Evaluate = Callable[..., tuple[Any, ...]] | tuple[Any, ...]
 
 API_VERSION: Final[int]
 
@@ -72,7 +73,7 @@ def kernel_site(name: str, file: str, line: int, /) -> Site:
 HOOKS_IN_PLACE: Final[bool]
 """Whether this interpreter lets a function be hooked in place (CPython 3.12+)."""
 
-def hook(function: FunctionType, site: Site, evaluate: Callable[..., tuple[Any, ...]] | None, /) -> None:
+def hook(function: FunctionType, site: Site, evaluate: _Evaluate | None, /) -> None:
     """Record calls of ``function`` while something listens (3.12+). ``evaluate`` is called with the
     call's own arguments and answers ``(flops, bytes, attrs)``, each may be None."""
 
@@ -81,9 +82,7 @@ class Marker:
     """The pieces that a wrapper calls around a function it cannot hook: ``enter()``, then ``leave()`` or
     ``fail(exc)``."""
 
-    def __new__(
-        cls, site: Site | Region, evaluate: Callable[..., tuple[Any, ...]] | None = None, /
-    ) -> Self: ...
+    def __new__(cls, site: Site | Region, evaluate: _Evaluate | None = None, /) -> Self: ...
     def measure(self, *args: Any, **kwargs: Any) -> object:
         """Evaluate with the call's arguments, for the :meth:`enter` that follows."""
     def enter(self, measured: object = None, /) -> None: ...

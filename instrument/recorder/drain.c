@@ -53,7 +53,7 @@ static PyObject *histogram_list(const Sum *sum)
     for (unsigned i = 0; list && i < OCTAVES * BUCKETS; i++) {
         if (!sum->counts[i])
             continue;
-        PyObject *pair = Py_BuildValue("KK", histogram_low(i / BUCKETS, i % BUCKETS), sum->counts[i]);
+        PyObject *pair = Py_BuildValue("KK", histogram_low(i), sum->counts[i]);
         if (!pair || PyList_Append(list, pair) < 0)
             Py_CLEAR(list);
         Py_XDECREF(pair);

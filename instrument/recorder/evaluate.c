@@ -25,8 +25,8 @@ static bool call_is_wrong(void)
 Evaluated evaluate(Evaluator *evaluator, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     PyObject *function = evaluator->function;
-    if (!function)
-        return (Evaluated){NULL};
+    if (!function || PyTuple_CheckExact(function)) /* nothing, or constants */
+        return (Evaluated){Py_XNewRef(function)};
     Py_INCREF(function); /* a recursive call may switch it off */
     /* The caller's offset flag must not travel: the callee may write below the vector. */
     PyObject *values = PyObject_Vectorcall(function, args, (size_t)PyVectorcall_NARGS(nargsf), names);
@@ -65,12 +65,20 @@ static bool measure_sum(PyObject *value, double *sum)
     return true;
 }
 
-/* A measure that was found right. */
-static void put_measure(Blob *blob, const char *name, PyObject *value, double sum)
+/* Names of what is given: flops, bytes, or both. */
+static PyObject *flops_name, *bytes_name, *both_names;
+
+int evaluate_init(void)
 {
-    if (value == Py_None)
-        return;
-    blob_number(blob, RECORD_MEASURES, name, sum);
+    flops_name = Py_BuildValue("(s)", "flops");
+    bytes_name = Py_BuildValue("(s)", "bytes");
+    both_names = Py_BuildValue("(ss)", "flops", "bytes");
+    return flops_name && bytes_name && both_names ? 0 : -1;
+}
+
+/* The parts of a measure that was given per dtype. */
+static void put_parts(Blob *blob, const char *name, PyObject *value)
+{
     PyObject *key, *item;
     for (Py_ssize_t position = 0; PyDict_Check(value) && PyDict_Next(value, &position, &key, &item);) {
         PyObject *full = PyUnicode_FromFormat("%s.%.128U", name, key);
@@ -83,6 +91,26 @@ static void put_measure(Blob *blob, const char *name, PyObject *value, double su
         PyErr_Clear();
         Py_XDECREF(full);
     }
+}
+
+/* Measures that were found right. */
+static void put_measures(Blob *blob, PyObject *flops, double flops_sum, PyObject *bytes, double bytes_sum)
+{
+    PyObject *numbers[2] = {NULL, NULL};
+    int count = 0;
+    if (flops != Py_None)
+        numbers[count++] = PyFloat_FromDouble(flops_sum);
+    if (bytes != Py_None)
+        numbers[count++] = PyFloat_FromDouble(bytes_sum);
+    if (numbers[0] && (count == 1 || numbers[1]))
+        blob_encode(blob, RECORD_MEASURES, numbers, count == 2 ? both_names : flops != Py_None ? flops_name : bytes_name);
+    else
+        lose(LOSS_ATTRIBUTES, (uint64_t)count);
+    PyErr_Clear();
+    Py_XDECREF(numbers[0]);
+    Py_XDECREF(numbers[1]);
+    put_parts(blob, "flops", flops);
+    put_parts(blob, "bytes", bytes);
 }
 
 void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame)
@@ -105,8 +133,8 @@ void evaluated_apply(Evaluator *evaluator, Evaluated evaluated, Frame *frame)
                 totals->flops += flops_sum;
                 totals->bytes += bytes_sum;
             }
-            put_measure(extra, "flops", flops, flops_sum);
-            put_measure(extra, "bytes", bytes, bytes_sum);
+            if (measured)
+                put_measures(extra, flops, flops_sum, bytes, bytes_sum);
             if (attrs != Py_None)
                 blob_encode_dict(extra, RECORD_ATTRS, attrs);
         } else {

@@ -5,7 +5,7 @@
 #include "span.h"
 
 typedef struct {
-    PyObject *function; /* owned; NULL: nothing to evaluate, or switched off */
+    PyObject *function; /* owned; or the (flops, bytes, attrs) of every call; NULL: nothing, or switched off */
     int failures;       /* three of them switch it off */
 } Evaluator;
 
@@ -13,6 +13,8 @@ typedef struct {
 typedef struct {
     PyObject *values; /* (flops, bytes, attrs), or NULL */
 } Evaluated;
+
+int evaluate_init(void);
 
 /* Before the span is entered, so that it does not count as the kernel's time. Leaves no exception. */
 Evaluated evaluate(Evaluator *evaluator, PyObject *const *args, size_t nargsf, PyObject *names);

@@ -20,7 +20,10 @@ typedef struct Hook {
 static Hook **table;
 static size_t table_mask, hook_count;
 
-static size_t slot_of(PyObject *function) { return (size_t)mix64((uintptr_t)function >> 4) & table_mask; }
+static size_t slot_of(PyObject *function)
+{
+    return (size_t)(((uint64_t)(uintptr_t)function >> 4) * 0x9e3779b97f4a7c15u >> 32) & table_mask;
+}
 
 static inline Hook *hook_find(PyObject *function)
 {
@@ -212,4 +215,4 @@ void hooks_remove(void) {}
 
 #endif
 
-int kernel_init(void) { return PyType_Ready(&Marker_Type); }
+int kernel_init(void) { return evaluate_init() < 0 ? -1 : PyType_Ready(&Marker_Type); }

@@ -76,14 +76,6 @@ static Region *region_bound(Site *site)
     return region;
 }
 
-/* Names are strings; anything else is shown by its type. A new reference. */
-static PyObject *name_text(PyObject *name)
-{
-    return PyUnicode_CheckExact(name) ? Py_NewRef(name)
-           : PyUnicode_Check(name)    ? PyUnicode_FromObject(name)
-                                      : PyUnicode_FromFormat("(%s)", Py_TYPE(name)->tp_name);
-}
-
 /* The shared region of a name, as a borrowed reference; NULL with an exception only without memory. */
 static COLD Region *region_lookup(PyObject *name)
 {
@@ -148,9 +140,6 @@ static Region *carrier_for(Site *site)
     return region_alloc(&Region_Type, site);
 }
 
-const Blob *carrier_blob(PyObject *carrier) { return &((Region *)carrier)->blob; }
-int64_t carrier_step(PyObject *carrier) { return carrier ? ((Region *)carrier)->step : NO_STEP; }
-
 /* ---- the public functions ---- */
 
 static bool one_name(const char *function, Py_ssize_t count)
@@ -192,12 +181,8 @@ PyObject *step_call(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
     }
     PyObject *number = count > 0 ? args[0] : Py_None;
     PyObject *name = count > 1 ? args[1] : step_name(args + count, names);
-    PyObject *text = name_text(name);
-    if (!text)
-        return NULL;
-    Site *site = site_get(KIND_STEP, text, NULL, 0);
-    Py_DECREF(text);
-    Region *carrier = carrier_for(site);
+    Site *site = site_named(KIND_STEP, name);
+    Region *carrier = site ? carrier_for(site) : NULL;
     if (!carrier)
         return NULL;
     PyObject *index = number == Py_None ? NULL : PyLong_CheckExact(number) ? Py_NewRef(number) : PyNumber_Index(number);
@@ -221,15 +206,14 @@ PyObject *mark_call(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
     if (unlikely(!one_name("mark", count)))
         return NULL;
     if (recording) {
-        PyObject *text = name_text(args[0]);
-        if (!text)
+        Site *site = site_named(KIND_MARK, args[0]);
+        if (!site)
             return NULL;
         Blob blob = {0};
         if (names)
             blob_encode(&blob, RECORD_ATTRS, args + 1, names);
-        span_mark(site_get(KIND_MARK, text, NULL, 0), names ? &blob : NULL);
+        span_mark(site, names ? &blob : NULL);
         blob_free(&blob);
-        Py_DECREF(text);
     }
     Py_RETURN_NONE;
 }

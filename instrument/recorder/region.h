@@ -4,14 +4,6 @@
 
 #include "span.h"
 
-typedef struct {
-    PyObject_HEAD
-    Site *site;
-    Blob blob;         /* attributes of the call, encoded */
-    int64_t step;      /* NO_STEP but in steps */
-    PyObject *enter, *leave; /* borrowed: the type's own __enter__ and __exit__, where the type is this object's alone */
-} Region;
-
 extern PyTypeObject Region_Type;
 
 int region_init(void);
@@ -22,7 +14,5 @@ PyObject *annotate_call(PyObject *module, PyObject *const *args, Py_ssize_t coun
 
 /* The function that makes a region's decorator: called with (region, function). */
 PyObject *set_region_decorator(PyObject *module, PyObject *decorator);
-
-static inline bool region_carries(const Region *region) { return region->blob.length || region->step != NO_STEP; }
 
 #endif

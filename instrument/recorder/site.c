@@ -7,6 +7,8 @@ Site **sites = NULL;
 uint32_t site_count = 0;
 const char *const kind_names[KIND_COUNT] = {"region", "kernel", "step", "mark"};
 
+enum { NAME_CACHE = 256 };
+static struct { PyObject *name; Site *site; } name_cache[NAME_CACHE]; /* by the address of the constant name */
 static PyObject *by_key;             /* (kind, name[, file, line]) -> Site */
 static Site *overflow[KIND_COUNT];   /* made in advance, so that they always exist */
 static bool overflow_warned;
@@ -89,6 +91,39 @@ Site *site_get(Kind kind, PyObject *name, PyObject *file, int line)
     PyErr_Clear();
     lose(LOSS_SITES, 1);
     return overflow[kind];
+}
+
+PyObject *name_text(PyObject *name)
+{
+    return PyUnicode_CheckExact(name) ? Py_NewRef(name)
+           : PyUnicode_Check(name)    ? PyUnicode_FromObject(name)
+                                      : PyUnicode_FromFormat("(%s)", Py_TYPE(name)->tp_name);
+}
+
+static inline unsigned name_slot(Kind kind, PyObject *name)
+{
+    return (unsigned)(((uintptr_t)name >> 4) + kind) % NAME_CACHE;
+}
+
+static COLD Site *site_named_slow(Kind kind, PyObject *name)
+{
+    PyObject *text = name_text(name);
+    Site *site = text ? site_get(kind, text, NULL, 0) : NULL;
+    if (text == name && site != overflow[kind]) { /* each use of an overflow site is counted */
+        unsigned at = name_slot(kind, name);
+        name_cache[at].site = site;
+        Py_XSETREF(name_cache[at].name, Py_NewRef(name)); /* held, so that the address stays its own */
+    }
+    Py_XDECREF(text);
+    return site;
+}
+
+Site *site_named(Kind kind, PyObject *name)
+{
+    unsigned at = name_slot(kind, name);
+    if (likely(name_cache[at].name == name && name_cache[at].site->kind == kind))
+        return name_cache[at].site;
+    return site_named_slow(kind, name);
 }
 
 void sites_forget_paths(void)

@@ -40,6 +40,13 @@ int sites_init(void);
  * memory, in which case the overflow site answers; no exception is left set. */
 Site *site_get(Kind kind, PyObject *name, PyObject *file, int line);
 
+/* The site of a kind and a name as the user gave it; found by the address of a constant name. NULL only without
+ * memory for the name, with an exception. */
+Site *site_named(Kind kind, PyObject *name);
+
+/* Names are strings; anything else is shown by its type. A new reference, or NULL with an exception. */
+PyObject *name_text(PyObject *name);
+
 /* Forget the cached paths: the path table was replaced. */
 void sites_forget_paths(void);
 

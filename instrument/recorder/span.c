@@ -104,19 +104,17 @@ static void write_context(ThreadState *state, Frame *parent)
         .step = bottom ? NO_STEP : step_of(state, parent),
         .task = 0,
     };
-    state->low -= ((uintptr_t)(state->low - state->chunk->data) % CONTEXT_UNIT) + sizeof context;
+    state->low -= ((uintptr_t)state->low - (uintptr_t)state->chunk->data) % CONTEXT_UNIT + sizeof context;
     memcpy(state->low, &context, sizeof context);
     parent->context = (uint16_t)((state->low - state->chunk->data) / CONTEXT_UNIT);
     parent->context_age = state->chunk_age;
 }
 
-static const Blob *carrier_blob_of(const Frame *frame) { return frame->carrier ? carrier_blob(frame->carrier) : NULL; }
-
 /* Write an event with everything that may come with one. False: dropped, and counted. */
-COLD bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const char *error)
+__attribute__((noinline)) bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const char *error)
 {
     Frame *parent = frame - 1;
-    const Blob *blobs[2] = {carrier_blob_of(frame), frame->extra};
+    const Blob *blobs[2] = {carrier_blob(frame->carrier), frame->extra};
     uint32_t blob_bytes = 0;
     for (int i = 0; i < 2; i++)
         blob_bytes += blobs[i] ? blobs[i]->length : 0;
@@ -143,8 +141,11 @@ COLD bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const 
         state->low -= extra;
         char *to = state->low;
         attributes = (uint32_t)(to - state->chunk->data) / 8 | (extra / 8) << ATTRIBUTE_OFFSET_BITS;
-        memcpy(to, step_record, step_bytes);
-        memcpy(to += step_bytes, error_record, error_bytes);
+        if (step_bytes)
+            memcpy(to, step_record, sizeof step_record);
+        to += step_bytes;
+        if (error_bytes)
+            memcpy(to, error_record, error_bytes);
         to += error_bytes;
         for (int i = 0; i < 2 && blob_bytes; i++)
             if (blobs[i] && blobs[i]->length) {

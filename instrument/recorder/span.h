@@ -4,11 +4,8 @@
 #ifndef INSTRUMENT_SPAN_H
 #define INSTRUMENT_SPAN_H
 
+#include "carrier.h"
 #include "thread.h"
-
-/* What a carrier holds for its frame; see region.c. */
-const Blob *carrier_blob(PyObject *carrier);
-int64_t carrier_step(PyObject *carrier);
 
 /* Rare turns of the two; see span.c. */
 Frame *span_leave_below(ThreadState *state, const Site *site);
@@ -52,8 +49,8 @@ static inline Frame *span_enter(Site *site, PyObject *carrier)
         span_sequence_wrapped(state);
     frame->path = path;
     frame->context_age = 0;
-    uint32_t position = (uint32_t)(frame - state->bottom);
-    frame->root = parent->root && site->kind != KIND_STEP ? parent->root : position;
+    frame->root = likely(parent->root && site->kind != KIND_STEP) ? parent->root
+                                                                  : (uint32_t)(frame - state->bottom);
     frame->flags = 0;
     frame->state = FRAME_OPEN;
     frame->keeps_id = false;

@@ -36,20 +36,23 @@ void totals_sum(Totals *to, const Totals *from);             /* all but the hist
 void totals_move(TotalsTable *into, TotalsTable *from);      /* empties and frees `from` */
 void histogram_grow(Totals *totals, unsigned octave);
 
-static inline unsigned histogram_octave(uint64_t ns)
+/* Buckets counted through from 0; the octave is the bucket / BUCKETS. */
+static inline unsigned histogram_bucket(uint64_t ns)
 {
-    return ns < BUCKETS ? 0 : 64 - 5 - (unsigned)__builtin_clzll(ns); /* 32..63 is octave 1 */
+    unsigned shift = 58 - (unsigned)__builtin_clzll(ns | BUCKETS);
+    return shift * BUCKETS + (unsigned)(ns >> shift);
 }
 
-static inline unsigned histogram_bucket(uint64_t ns, unsigned octave)
+static inline bool histogram_holds(const Histogram *histogram, unsigned bucket)
 {
-    return octave ? (unsigned)(ns >> (octave - 1)) & (BUCKETS - 1) : (unsigned)ns;
+    return bucket - histogram->first * (unsigned)BUCKETS < histogram->octaves * (unsigned)BUCKETS;
 }
 
 /* Lowest value of a bucket. */
-static inline uint64_t histogram_low(unsigned octave, unsigned bucket)
+static inline uint64_t histogram_low(unsigned bucket)
 {
-    return octave ? (uint64_t)(BUCKETS + bucket) << (octave - 1) : bucket;
+    unsigned octave = bucket / BUCKETS;
+    return octave ? (uint64_t)(BUCKETS + bucket % BUCKETS) << (octave - 1) : bucket;
 }
 
 static inline void totals_add(Totals *totals, uint64_t ns, uint64_t self_ns, bool error)
@@ -60,14 +63,14 @@ static inline void totals_add(Totals *totals, uint64_t ns, uint64_t self_ns, boo
     totals->self_ns += self_ns;
     totals->min_ns = ns < totals->min_ns ? ns : totals->min_ns;
     totals->max_ns = ns > totals->max_ns ? ns : totals->max_ns;
-    unsigned octave = histogram_octave(ns);
+    unsigned bucket = histogram_bucket(ns);
     Histogram *histogram = totals->histogram;
-    if (unlikely(!histogram || octave - histogram->first >= histogram->octaves)) {
-        histogram_grow(totals, octave);
-        if (!(histogram = totals->histogram) || octave - histogram->first >= histogram->octaves)
+    if (unlikely(!histogram || !histogram_holds(histogram, bucket))) {
+        histogram_grow(totals, bucket / BUCKETS);
+        if (!(histogram = totals->histogram) || !histogram_holds(histogram, bucket))
             return;
     }
-    histogram->counts[(octave - histogram->first) * BUCKETS + histogram_bucket(ns, octave)]++;
+    histogram->counts[bucket - histogram->first * BUCKETS]++;
 }
 
 static inline Totals *totals_of(TotalsTable *table, uint32_t path)
