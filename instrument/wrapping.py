@@ -222,8 +222,8 @@ def wrapper(verb: str, function: FunctionType, marker: "_core.Marker", *, measur
 def evaluator(
     function: FunctionType, options: "Mapping[str, Any]"
 ) -> "Callable[..., tuple[Any, ...]] | tuple[Any, ...] | None":
-    """What answers ``(flops, bytes, attrs)`` of a call: a function of the kernel's signature, or the constants
-    themselves; None when no option is given.
+    """What answers ``(flops, bytes, attrs)`` of a call: a function of the kernel's signature,
+    or the constants themselves; None when no option is given.
     """
     for option, value in options.items():
         check_option(function, option, value)
