@@ -233,8 +233,8 @@ static bool take_escape(Cursor *cursor)
     cursor->at += 2;
     if (kind != 'u')
         return kind && strchr("\"\\/bfnrt", kind);
-    if (cursor->end - cursor->at < 4)
-        return false;
+    if (cursor->end - cursor->at < 4 || ((cursor->at[0] | 0x20) == 'd' && cursor->at[1] > '7'))
+        return false; /* half of a surrogate pair: Perfetto gives up on the whole trace */
     for (int i = 0; i < 4; i++, cursor->at++) {
         char c = *cursor->at;
         if (!is_digit(c) && !(c >= 'a' && c <= 'f') && !(c >= 'A' && c <= 'F'))
@@ -243,10 +243,11 @@ static bool take_escape(Cursor *cursor)
     return true;
 }
 
-/* A JSON string with its quotes. */
+/* A JSON string with its quotes. Not one that ends in a backslash, which Perfetto (v52) does not see the end of:
+ * Python spells it in another way. */
 static bool take_string(Cursor *cursor, Slice *text)
 {
-    const char *first = cursor->at;
+    const char *first = cursor->at, *backslash = NULL;
     if (!TAKE(cursor, "\""))
         return false;
     while (cursor->at < cursor->end) {
@@ -254,12 +255,21 @@ static bool take_string(Cursor *cursor, Slice *text)
         if (c == '"') {
             cursor->at++;
             *text = (Slice){first, (size_t)(cursor->at - first)};
-            return true;
+            return backslash != cursor->at - 1;
         }
         if (c < 0x20)
             return false;
-        if (c == '\\' ? !take_escape(cursor) : c >= 0x80 ? !take_utf8(cursor) : (cursor->at++, false))
-            return false;
+        if (c == '\\') {
+            if (!take_escape(cursor))
+                return false;
+            if (cursor->at[-1] == '\\')
+                backslash = cursor->at;
+        } else if (c >= 0x80) {
+            if (!take_utf8(cursor))
+                return false;
+        } else {
+            cursor->at++;
+        }
     }
     return false;
 }

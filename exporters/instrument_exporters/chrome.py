@@ -60,6 +60,7 @@ class ChromeExporter:
             ours=_is_trace,
             what="a trace of ours",
         )
+        self._file.split()
         self.target = self._file.path
 
     def join(self, resource: Resource, /) -> None:
@@ -246,8 +247,7 @@ class _Process:
 
 
 def _text(made: list[str]) -> bytes:
-    # JSON in ASCII, so that a lone surrogate in a name is no trouble.
-    return b"".join(b",\n" + event.encode("ascii") for event in made)
+    return b"".join(b",\n" + event.encode() for event in made)
 
 
 def _joined(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:

@@ -15,6 +15,7 @@ How
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -303,8 +304,26 @@ def _us(ns: int) -> str:
 
 
 def to_json(value: Any) -> str:
-    """In ASCII; what JSON does not know, as its ``str``."""
-    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":"), default=str)
+    """As JSON that Perfetto reads; what JSON does not know, as its ``str``.
+
+    Perfetto (v52) gives up on a whole trace at two things that are good JSON: a text that ends in a
+    backslash, and, beside an escaped quote, half of a surrogate pair as an escape. So the last backslash is
+    written by its number, characters as they are, and a lone half as U+FFFD.
+    """
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+    if '\\\\"' in text:
+        text = _TEXT.sub(_last_backslash, text)
+    if not text.isascii():
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def _last_backslash(found: re.Match[str]) -> str:
+    text = found[0]
+    return f'{text[:-3]}\\u005c"' if text.endswith('\\\\"') else text
 
 
 def _plain(value: Any) -> Any:

@@ -44,11 +44,12 @@ class RunFile:
         self._torn = False  # more than those may be on disk
         self._seekable = stat.S_ISREG(os.fstat(descriptor).st_mode)
         self._deflate: Any = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP) if path.endswith(".gz") else None
+        self._in_members = False
 
     def append(self, lines: bytes) -> None:
         """Write whole lines; OSError if they do not fit, and then nothing of them stays."""
         if self._deflate is None:
-            self._write(lines)
+            self._write(zlib.compress(lines, _LEVEL, _GZIP) if self._in_members else lines)
             return
         before = self._deflate.copy()
         data = self._deflate.compress(lines) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
@@ -57,6 +58,16 @@ class RunFile:
         except OSError:
             self._deflate = before
             raise
+
+    def split(self) -> None:
+        """From here on, what is appended to a compressed file is a gzip member of its own each time.
+
+        For programs that refuse a file whose last member is cut off: they can read it while it grows and
+        after a crash. OSError if the end of the first member does not fit.
+        """
+        if self._deflate is not None:
+            self._write(self._deflate.flush(zlib.Z_FINISH))
+            self._deflate, self._in_members = None, True
 
     def is_gone(self) -> bool:
         """Whether somebody removed or replaced the file while it was written."""
