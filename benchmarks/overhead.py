@@ -106,7 +106,7 @@ def main() -> int:
         parser().error(f"unknown peer {', '.join(sorted(unknown))}; known: {', '.join(peers.PEERS)}")
     measure.pin()
     about = machine.describe()
-    alone = kernel_alone(options.rounds)
+    alone = kernel_alone(2 * options.rounds)
     found, missing = cases(wanted)
     gc.collect()
     gc.freeze()
