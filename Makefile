@@ -19,7 +19,7 @@ TEST := $(VENV)/.test$(if $(filter no,$(TORCH)),,-torch)
 COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch] exporters/instrument_exporters/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types sanitize bench wheel-check clean distclean
+.PHONY: help demo test test-interop run-interop lint format types sanitize bench wheel-check clean distclean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -50,6 +50,10 @@ $(VENV)/.bench: pyproject.toml constraints-test.txt | $(VENV)/.installed
 	$(PIP) install --constraint constraints-test.txt --group bench $(if $(filter no,$(TORCH)),,--group bench-torch)
 	@touch $@
 
+$(VENV)/.interop: pyproject.toml constraints-test.txt | $(VENV)/.installed
+	$(PIP) install --constraint constraints-test.txt --group interop
+	@touch $@
+
 # ---- what people run
 
 demo: $(VENV)/.installed  ## run the example program and show what it recorded
@@ -60,6 +64,14 @@ demo: $(VENV)/.installed  ## run the example program and show what it recorded
 
 test: $(VENV)/.installed $(TEST)  ## the whole suite; torch too where this Python has a wheel of it
 	$(PY) -m pytest $(ARGS)
+
+# What these need is large, and holds pandas below 3, so it has an environment of its own.
+test-interop:  ## our traces in Perfetto and HolisticTraceAnalysis
+	@command -v node >/dev/null || { echo "!!!! Perfetto's trace processor needs node, and there is none here." >&2; exit 1; }
+	$(MAKE) --no-print-directory run-interop VENV=$(VENV)-interop
+
+run-interop: $(VENV)/.installed $(VENV)/.interop
+	INSTRUMENT_TEST_INTEROP=1 $(PY) -m pytest tests/perfetto tests/hta $(ARGS)
 
 # The benchmarks have environments of their own, one for each Python: PYTHONS="3.11 3.12 3.13" runs them all. Figures
 # land in build/bench/, and `make bench-doc` puts them into docs/overhead.md. All versions run, whatever one says.
@@ -114,7 +126,7 @@ types: $(VENV)/.installed $(VENV)/.tools  ## strict mypy, and the stubs against 
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --concise --ignore-disjoint-bases instrument.recorder._core
 
-# The recorder's tests against an extension built with the address and undefined-behaviour sanitizers, in a folder
+# The tests of what is in C against extensions built with the address and undefined-behaviour sanitizers, in a folder
 # of its own: -P keeps the source tree, and with it the ordinary extension, off the path.
 SANITIZED := $(BUILD)/sanitized
 $(SANITIZED)/.built: $(VENV)/.installed $(COMPILED)
@@ -122,11 +134,11 @@ $(SANITIZED)/.built: $(VENV)/.installed $(COMPILED)
 	    --build-base $(SANITIZED) --build-temp $(SANITIZED)/objects --build-lib $(SANITIZED)/lib
 	@touch $@
 
-sanitize: $(SANITIZED)/.built $(TEST)  ## the recorder's tests under the address and UB sanitizers
+sanitize: $(SANITIZED)/.built $(TEST)  ## the tests of what is in C under the address and UB sanitizers
 	INSTRUMENT_BUILD_SANITIZE=1 $(PY) setup.py --quiet build_py --build-lib $(SANITIZED)/lib
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    PYTHONMALLOC=malloc PYTHONPATH="$(abspath $(SANITIZED)/lib)" INSTRUMENT_TEST_SANITIZED=1 \
-	    $(PY) -P -m pytest -s -p no:cacheprovider tests/recorder $(ARGS)
+	    $(PY) -P -m pytest -s -p no:cacheprovider tests/recorder tests/exporters/test_chrome.py $(ARGS)
 
 # By way of the source distribution: what it forgets is then missing here too.
 wheel-check: $(VENV)/.tools  ## the built wheel in an empty environment, imported from another folder
