@@ -59,7 +59,7 @@ def describe() -> dict[str, object]:
         "caches": caches,
         "memory_gib": round(int(memory[1]) / 2**20) if memory else None,
         "system": release.get("PRETTY_NAME", platform.system()),
-        "kernel": platform.release(),
+        "kernel": re.split(r"[^0-9.]", platform.release())[0],
         "clocksource": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource").strip(),
         "load": list(os.getloadavg()),
         "python": platform.python_version(),
