@@ -2,9 +2,9 @@
  * itself trusts it.
  *
  * Time is a line through the last anchor: ns = base_ns + (ticks - base_ticks) * rate, rate in 32.32 fixed point.
- * clock_tick() starts a new line where the old one ends and bends it towards CLOCK_MONOTONIC, so time never runs
- * backwards, spans nest exactly, and drift is bounded. Durations need no conversion later: spans, totals and
- * histograms all see the same numbers. */
+ * clock_tick() starts a new line where the old one ends and bends it towards CLOCK_MONOTONIC, so time does not run
+ * backwards, spans nest exactly, and drift is bounded; only after the machine has slept it jumps. Durations need no
+ * conversion later: spans, totals and histograms all see the same numbers. */
 #ifndef INSTRUMENT_CLOCK_H
 #define INSTRUMENT_CLOCK_H
 
@@ -48,7 +48,7 @@ static inline uint64_t clock_now(void)
 typedef struct { uint64_t ticks, monotonic_ns, wall_ns; } Anchor;
 
 void clock_init(void);    /* choose the source; take the first anchor */
-void clock_settle(void);  /* make sure the rate rests on at least 10 ms of baseline (may sleep that long) */
+void clock_settle(void);  /* before recording: the first time the rate is measured, over 10 ms at least (may sleep so long) */
 Anchor clock_tick(void);  /* take an anchor and bend the line towards it */
 
 #endif

@@ -1,6 +1,12 @@
 """The recorder's clock follows CLOCK_MONOTONIC and never runs backwards."""
 
+import os
+import shutil
+import subprocess
+import sys
 import time
+
+import pytest
 
 from instrument.recorder import _core
 
@@ -63,3 +69,77 @@ def test_a_child_lies_within_its_parent_to_the_nanosecond(recording):
     for span in inner:
         parent = outer[span.parent]
         assert parent.start <= span.start <= span.end <= parent.end
+
+
+CLOCK_THAT_SLEEPS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+static long long slept, asleep_since;
+static int (*real)(clockid_t, struct timespec *);
+static long long now(void)
+{
+    struct timespec ts;
+    real(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+}
+void fall_asleep(void) { asleep_since = now(); }
+void wake_up(void) { slept += now() - asleep_since; asleep_since = 0; }
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+    if (!real) /* others may ask before any constructor of ours would run */
+        *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
+    if (id != CLOCK_MONOTONIC)
+        return real(id, ts);
+    long long ns = (asleep_since ? asleep_since : now()) - slept;
+    ts->tv_sec = ns / 1000000000;
+    ts->tv_nsec = ns % 1000000000;
+    return 0;
+}
+"""
+
+SLEEPY_PROGRAM = """
+import ctypes, select, sys, time
+from instrument.recorder import _core
+
+machine = ctypes.CDLL(sys.argv[1])
+_core.start()
+for seconds in (0.02, 0.3, 1.0):
+    for _ in range(3):
+        select.select([], [], [], 0.02)
+        _core.tick()
+    machine.fall_asleep()
+    select.select([], [], [], seconds)
+    machine.wake_up()
+    _core.tick()
+    for _ in range(8):
+        outer = time.monotonic_ns()
+        with _core.region("after waking") as region:
+            inner = time.monotonic_ns()
+            select.select([], [], [], 0.02)
+            inner = time.monotonic_ns() - inner
+        outer = time.monotonic_ns() - outer
+        measured = region.seconds * 1e9
+        assert 0.99 * inner <= measured <= 1.01 * outer, (seconds, inner, measured, outer)
+        _core.tick()
+    assert abs(_core.now() - time.monotonic_ns()) < 5_000_000
+"""
+
+
+@pytest.mark.skipif(_core.clock_source() != "tsc", reason="the recorder reads CLOCK_MONOTONIC itself here")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_durations_are_right_after_the_machine_slept_while_the_counter_ran_on(tmp_path):
+    (tmp_path / "clock.c").write_text(CLOCK_THAT_SLEEPS)
+    library = str(tmp_path / "clock.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, str(tmp_path / "clock.c"), "-ldl"], check=True)
+    path = os.pathsep.join(filter(None, sys.path))
+    preload = os.pathsep.join(filter(None, [os.environ.get("LD_PRELOAD"), library]))
+    environ = {**os.environ, "PYTHONPATH": path, "LD_PRELOAD": preload}
+    done = subprocess.run(
+        [sys.executable, "-c", SLEEPY_PROGRAM, library],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
