@@ -410,22 +410,6 @@ void blob_encode(Blob *blob, RecordKind kind, PyObject *const *values, PyObject 
     }
 }
 
-/* Attributes but for one keyword, which is an option. */
-void blob_encode_without(Blob *blob, PyObject *const *values, PyObject *names, PyObject *left_out)
-{
-    Py_ssize_t count = PyTuple_GET_SIZE(names), at = PySequence_Contains(names, left_out) == 1
-                                                         ? PySequence_Index(names, left_out) : count;
-    PyObject *before = PyTuple_GetSlice(names, 0, at);
-    PyObject *after = PyTuple_GetSlice(names, at < count ? at + 1 : count, count);
-    if (before && after) {
-        blob_encode(blob, RECORD_ATTRS, values, before);
-        blob_encode(blob, RECORD_ATTRS, values + at + 1, after);
-    }
-    PyErr_Clear();
-    Py_XDECREF(before);
-    Py_XDECREF(after);
-}
-
 void blob_encode_dict(Blob *blob, RecordKind kind, PyObject *dict)
 {
     PyObject *key, *value;

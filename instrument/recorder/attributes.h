@@ -42,7 +42,6 @@ Keyset *keyset_at(uint32_t index);
 /* Append values under the names of a tuple. Never fails: what does not fit is counted. `values` are borrowed and
  * never kept. Leaves no exception. */
 void blob_encode(Blob *blob, RecordKind kind, PyObject *const *values, PyObject *names);
-void blob_encode_without(Blob *blob, PyObject *const *values, PyObject *names, PyObject *left_out);
 void blob_encode_dict(Blob *blob, RecordKind kind, PyObject *dict);
 void blob_number(Blob *blob, RecordKind kind, const char *name, double value);
 void blob_word(Blob *blob, RecordKind kind, uint64_t word);

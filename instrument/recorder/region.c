@@ -12,7 +12,7 @@ static struct { PyObject *name, *region; } name_cache[NAME_CACHE]; /* by the add
 static PyObject *region_by_name; /* str -> Region */
 static Region *pool[POOL];
 static unsigned pool_next;
-static PyObject *decorator, *usual_step, *name_keyword;
+static PyObject *decorator, *usual_step;
 static uint32_t bound_types;
 
 /* ---- enter and exit ---- */
@@ -164,15 +164,6 @@ PyObject *region_call(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return (PyObject *)carrier;
 }
 
-/* `name` among a step's keywords is an option, all others are attributes. */
-static PyObject *step_name(PyObject *const *values, PyObject *names)
-{
-    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++)
-        if (PyUnicode_Compare(PyTuple_GET_ITEM(names, i), name_keyword) == 0)
-            return values[i];
-    return usual_step;
-}
-
 PyObject *step_call(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     if (count > 2) {
@@ -180,7 +171,7 @@ PyObject *step_call(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
         return NULL;
     }
     PyObject *number = count > 0 ? args[0] : Py_None;
-    PyObject *name = count > 1 ? args[1] : step_name(args + count, names);
+    PyObject *name = count > 1 ? args[1] : usual_step;
     Site *site = site_named(KIND_STEP, name);
     Region *carrier = site ? carrier_for(site) : NULL;
     if (!carrier)
@@ -197,7 +188,7 @@ PyObject *step_call(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
     carrier->step = value;
     site->next_step = value < INT64_MAX ? value + 1 : value;
     if (names)
-        blob_encode_without(&carrier->blob, args + count, names, count > 1 ? Py_None : name_keyword);
+        blob_encode(&carrier->blob, RECORD_ATTRS, args + count, names);
     return (PyObject *)carrier;
 }
 
@@ -331,6 +322,5 @@ int region_init(void)
 {
     region_by_name = PyDict_New();
     usual_step = PyUnicode_InternFromString("step");
-    name_keyword = PyUnicode_InternFromString("name");
-    return region_by_name && usual_step && name_keyword && PyType_Ready(&Region_Type) == 0 ? 0 : -1;
+    return region_by_name && usual_step && PyType_Ready(&Region_Type) == 0 ? 0 : -1;
 }

@@ -541,3 +541,10 @@ def test_a_region_costs_no_memory_while_nothing_records(recorder):
     work()
     assert _core.memory()[0] == before
     assert recorder.spans() == []
+
+
+def test_a_steps_name_is_positional_so_that_name_can_be_an_attribute(recording):
+    with _core.step(3, "train", name="warm"):
+        pass
+    span = recording.one("train")
+    assert (span.kind, span.step, span.attrs) == ("step", 3, {"name": "warm"})
