@@ -240,24 +240,25 @@ def device_track_events(pid: int, track: int) -> list[str]:
 def counter_events(metric: Metric, before: Metric | None, base: int, pid: int) -> list[str]:
     """A series as a counter; ``before`` is what it said last.
 
-    Counts show their sum, gauges their value, observations the mean since ``before`` and how many there were.
-    What is not finite cannot be drawn, and is left out.
+    Counts show their total, gauges their value, observations the mean since ``before`` and how many there
+    were. What is not finite cannot be drawn, and is left out.
     """
     labels = ",".join(f"{key}={value}" for key, value in metric.labels.items())
     name = f"{metric.name}{{{labels}}}" if labels else metric.name
-    shown = {"count": metric.sum, "gauge": metric.last}
-    if metric.kind in shown:
-        values = {name: shown[metric.kind]}
+    points: list[tuple[str, str, float]] = []
+    if metric.kind == "count":
+        points.append((name, "total", metric.sum))
+    elif metric.kind == "gauge":
+        points.append((name, "value", metric.last))
     else:
         count = metric.count - (before.count if before else 0)
-        total = metric.sum - (before.sum if before else 0)
-        values = {f"{name} count": metric.count}
         if count > 0:
-            values[f"{name} mean"] = total / count
+            points.append((name, "mean", (metric.sum - (before.sum if before else 0)) / count))
+        points.append((f"{name} observations", "total", metric.count))
     times = f'"ts":{_us(metric.time - base)}'
     return [
-        _event("C", key, "metric", times, pid, pid, {"value": value})
-        for key, value in values.items()
+        _event("C", title, "metric", times, pid, pid, {key: value})
+        for title, key, value in points
         if _is_number(value)
     ]
 

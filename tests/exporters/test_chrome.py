@@ -447,12 +447,12 @@ def test_metrics_are_counters(trace):
     events = converted(run, trace)
     found = [(event["name"], unix_ns(events, event) - WALL, event["args"]) for event in of(events, "C")]
     assert found == [
-        ("tokens{model=a}", 1, {"value": 30}),
+        ("tokens{model=a}", 1, {"total": 30}),
         ("loss", 2, {"value": Decimal("0.25")}),
-        ("wait count", 3, {"value": 2}),
-        ("wait mean", 3, {"value": 5}),
-        ("wait count", 4, {"value": 6}),
-        ("wait mean", 4, {"value": 1}),
+        ("wait", 3, {"mean": 5}),
+        ("wait observations", 3, {"total": 2}),
+        ("wait", 4, {"mean": 1}),
+        ("wait observations", 4, {"total": 6}),
     ]
     assert events[-1]["args"]["metric_values_without_number"] == 1
 

@@ -138,7 +138,7 @@ def test_metrics_are_counter_tracks(perfetto, trace):
     start = WALL - BASE
     assert rows == [
         *(("loss value", start + 1000 * number, pytest.approx(1 / (number + 1))) for number in range(3)),
-        *(("tokens{model=a} value", start + 1000 * number, 10.0 * number) for number in range(3)),
+        *(("tokens{model=a} total", start + 1000 * number, 10.0 * number) for number in range(3)),
     ]
     assert loaded.problems() == {}
 
