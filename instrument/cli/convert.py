@@ -1,6 +1,5 @@
 """``instrument convert RUN TARGET...``: a finished run in the form that another tool reads."""
 
-import gc
 import os
 import re
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from instrument.cli.progress import Progress, without_gc
 from instrument.errors import ConfigError, InstrumentError
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ def command() -> click.Command:
     )
 
 
+@without_gc()
 def _convert(run: Path, specs: tuple[str, ...]) -> None:
-    gc.disable()  # nothing here makes cycles, and looking for them takes time
-    from instrument.cli.progress import Progress
     from instrument.plugins import make_exporters
     from instrument.runs.load import find_files
 

@@ -1,11 +1,14 @@
-"""A line on stderr that says how far long work is; on a terminal only."""
+"""Long work: a line on stderr that says how far it is, on a terminal only; and no collector in its way."""
 
+import gc
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "without_gc"]
 
 _SILENT_FOR: Final = 0.4
 _EVERY: Final = 0.1
@@ -43,3 +46,15 @@ class Progress:
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Reading makes no cycles, and looking for them takes a tenth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

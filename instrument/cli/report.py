@@ -1,17 +1,14 @@
 """``instrument report RUN``: the call tree of a finished run."""
 
-import gc
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
 import click
 
-from instrument.cli.progress import Progress
+from instrument.cli.progress import Progress, without_gc
 from instrument.errors import RunFileError
 from instrument.runs.report import Report, report
 from instrument.runs.tree import SORTS
@@ -72,7 +69,7 @@ def command() -> click.Command:
 
 
 def _report(runs: tuple[Path, ...], top: int, sort: str, by: str | None, form: str, as_json: bool) -> None:
-    with Progress("reading") as progress, _without_gc():
+    with Progress("reading") as progress, without_gc():
         shown = report(*runs, top=top, sort=sort, by=by, progress=progress)
     if by is not None and not shown.run.groups:
         raise RunFileError(f"{runs[0]}: {_no_attribute(by, shown)}")
@@ -89,18 +86,6 @@ def _report(runs: tuple[Path, ...], top: int, sort: str, by: str | None, form: s
         colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         sys.stdout.write(shown.as_text(width, colour=colour))  # rich answers a closed pipe with exit code 1
     sys.stdout.flush()  # here, where a closed pipe is understood
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """Reading makes no cycles, and looking for them takes a tenth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _no_attribute(by: str, shown: Report) -> str:

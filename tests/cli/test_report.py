@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import subprocess
@@ -61,10 +62,10 @@ def test_rows_can_be_sorted_cut_and_split(run, capsys):
     assert "batch=1" in out
 
 
-def test_the_collector_of_garbage_is_left_as_it_was(run, capsys):
-    import gc
-
-    called(capsys, "report", run)
+@pytest.mark.parametrize("command", [["report", "run.jsonl"], ["convert", "run.jsonl", "json:copy.jsonl"]])
+def test_the_collector_of_garbage_is_left_as_it_was(run, capsys, command):
+    gc.enable()
+    assert called(capsys, *command)[0] == 0
     assert gc.isenabled()
 
 
