@@ -45,6 +45,7 @@ setup(
         Extension(
             "instrument_exporters._chrome",
             sources=["exporters/instrument_exporters/_chrome.c"],
+            depends=["exporters/instrument_exporters/_chrome_tracks.h"],
             extra_compile_args=FLAGS + (SANITIZE if sanitize else OPTIMISE),
             extra_link_args=["-fsanitize=address,undefined"] if sanitize else [],
         ),
