@@ -256,10 +256,9 @@ class Drain:
         self._metrics_due = now + METRICS_EVERY
         changed: list[Metric] = []
         for metric in read_metrics():
-            series = metric.kind, metric.name, *sorted(metric.labels.items())
             state = metric.count, metric.sum, metric.last
-            if every or self._metrics_seen.get(series) != state:
-                self._metrics_seen[series] = state
+            if every or self._metrics_seen.get(metric.series) != state:
+                self._metrics_seen[metric.series] = state
                 changed.append(metric)
         if every:
             self.metrics = tuple(changed)

@@ -160,6 +160,12 @@ class Metric:
     max: float
     last: float
 
+    @property
+    def series(self) -> tuple[Any, ...]:
+        """What tells it apart: kind, name and labels, of which ``True``, 1 and 1.0 are three."""
+        labels = sorted(self.labels.items())
+        return (self.kind, self.name, *((key, type(value), value) for key, value in labels))
+
     def as_line(self) -> dict[str, Any]:
         """The ``metric`` line of the run file."""
         return {

@@ -41,7 +41,7 @@ class InMemoryExporter:
         """Decode and keep."""
         self.spans += batch.spans()
         self.marks += batch.marks()
-        newest = {_series(metric): metric for metric in [*self.metrics, *batch.metrics]}
+        newest = {metric.series: metric for metric in [*self.metrics, *batch.metrics]}
         self.metrics = list(newest.values())
         self.totals += batch.totals
         self.losses = list(batch.losses)
@@ -54,10 +54,6 @@ class InMemoryExporter:
         """Note it; what was recorded stays readable."""
         self.closed = True
         return True
-
-
-def _series(metric: Metric) -> tuple[Any, ...]:
-    return (metric.kind, metric.name, *sorted(metric.labels.items()))
 
 
 @contextmanager

@@ -31,6 +31,19 @@ def test_inside_the_block_a_flush_brings_it_up_to_date():
         assert [span.name for span in got.spans] == ["a"]
 
 
+def test_labels_that_compare_equal_but_differ_in_type_are_series_of_their_own():
+    with capture() as got:
+        for number, flag in enumerate((True, 1, 1.0, 1), 1):
+            instrument.count("c", number, flag=flag)
+        instrument.flush()
+        instrument.count("c", 10, flag=True)
+    assert sorted((type(m.labels["flag"]).__name__, m.sum) for m in got.metrics) == [
+        ("bool", 11),
+        ("float", 3),
+        ("int", 6),
+    ]
+
+
 def test_metrics_are_the_newest_of_each_series():
     with capture() as got:
         for n in (1, 2, 3):
