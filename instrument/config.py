@@ -289,6 +289,7 @@ def resolve(
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     _check_names(arguments, "")
+    _check_variables(environ)
     _check_names(table, f" in {file}")
     for option in OPTIONS:
         for source, value in (
@@ -318,6 +319,17 @@ def _check_names(given: Iterable[str], where: str) -> None:
             near = nearest(name, _BY_NAME)
             hint = f"; did you mean {near!r}?" if near else ""
             raise ConfigError(f"unknown option {name!r}{where}{hint} (known: {', '.join(_BY_NAME)})")
+
+
+def _check_variables(environ: Mapping[str, str]) -> None:
+    """ConfigError for a variable that is nearly one of ours. Any other may be somebody else's."""
+    ours = {option.environment for option in OPTIONS} | {PREFIX + "CONFIG", PREFIX + "DISABLED"}
+    for name in environ:
+        if name.startswith(PREFIX) and name not in ours:
+            from difflib import get_close_matches
+
+            for near in get_close_matches(name, ours, n=1, cutoff=0.9):
+                raise ConfigError(f"unknown variable {name}; did you mean {near}?")
 
 
 def _from_file(environ: Mapping[str, str], folder: Path) -> tuple[Mapping[str, Any], str]:

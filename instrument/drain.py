@@ -44,6 +44,7 @@ ADVICE: Final = {
     "buffer_full": "raise buffer_mib, or annotate less finely",
     "overwritten": "raise buffer_mib, or annotate less finely",
     "queue_full": "the exporter is slower than the program; raise buffer_mib, or annotate less finely",
+    "file_closed": "the program closed all its descriptors, as daemons do: start the session after that",
     "disk_full": "free some space; recording goes on, and writing is tried again",
     "paths": "names should be constant, what varies an attribute",
     "sites": "names should be constant, what varies an attribute",

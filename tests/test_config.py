@@ -143,6 +143,18 @@ def test_the_nearest_valid_word_is_offered(arguments, near):
         resolved(arguments)
 
 
+def test_a_misspelt_variable_is_noticed_and_other_peoples_are_not():
+    with pytest.raises(ConfigError, match="INSTRUMENT_BUFER_MIB; did you mean INSTRUMENT_BUFFER_MIB"):
+        resolve({}, environ={"INSTRUMENT_BUFER_MIB": "9"}, files=False)
+    others = {
+        "INSTRUMENT_BUILD_SANITIZE": "1",
+        "INSTRUMENT_SERIAL": "7",
+        "INSTRUMENTS": "",
+        "INSTRUMENT_": "",
+    }
+    assert resolve({}, environ=others | {"INSTRUMENT_DISABLED": "0"}, files=False).buffer_mib == 64
+
+
 def test_nothing_is_offered_for_a_word_like_no_other():
     assert nearest("zzz", ["develop"]) is None
     with pytest.raises(ConfigError, match=r"unknown option 'zzz' \(known: export,"):

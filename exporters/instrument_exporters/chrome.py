@@ -12,7 +12,6 @@ How
     own: viewers drop it otherwise. Memory does not grow with the trace.
 """
 
-import errno
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from instrument.records import Batch, ExportError, Loss, Metric, Resource, Threa
 from instrument_exporters import chrome_events as events
 from instrument_exporters._chrome import Converter
 from instrument_exporters.chrome_events import CHROME, KINETO, Dialect
-from instrument_exporters.runfile import RunFile, open_run_file
+from instrument_exporters.runfile import RunFile, open_run_file, reason_of
 
 __all__ = ["ChromeExporter", "KinetoExporter"]
 
@@ -81,7 +80,7 @@ class ChromeExporter:
                     file.append(piece)
                 lost -= records
         except OSError as error:
-            raise ExportError(_reason(error), max(lost, 0), str(error)) from error
+            raise ExportError(reason_of(error), max(lost, 0), str(error)) from error
         if unreadable := process.take_unreadable():
             raise ExportError("unreadable", unreadable)
 
@@ -282,7 +281,3 @@ def _is_trace(head: bytes) -> bool:
     if first != b"[" and not first.startswith(b'{"schemaVersion"'):
         return False
     return rest.startswith(b'{"ph":"M","name":"instrument",')
-
-
-def _reason(error: OSError) -> str:
-    return "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "write_error"

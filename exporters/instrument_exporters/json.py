@@ -9,16 +9,15 @@ How
     and the next batch tries again; lines about threads and sites are kept until they fit.
 """
 
-import errno
 import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from instrument.records import AsLine, Batch, ExportError, Loss, Resource
-from instrument_exporters.runfile import RunFile, open_run_file
+from instrument_exporters.runfile import RunFile, open_run_file, reason_of
 
 __all__ = ["JsonExporter"]
 
@@ -38,7 +37,6 @@ class JsonExporter:
         self._opened_ns = 0
         self._spans = 0
         self._marks = 0
-        self._lost = 0  # here, since the losses of the last batch were counted
         self._losses: tuple[Loss, ...] = ()
         self._clock: Mapping[str, int] = {}
 
@@ -68,14 +66,16 @@ class JsonExporter:
         except OSError as caught:
             error = caught
         lost = batch.count - written
+        losses = batch.losses
+        if batch.final and lost:  # nobody else can say it in this file
+            losses = _with_loss(losses, "write_error" if error is None else reason_of(error), lost)
         try:
-            self._append_summary(file, batch)
+            self._append_summary(file, batch, losses)
         except OSError as caught:
             error = error or caught
-        self._losses, self._clock = tuple(batch.losses), batch.clock
-        self._lost = lost if batch.final else 0
+        self._losses, self._clock = tuple(losses), batch.clock
         if error is not None:
-            raise ExportError(_reason(error), lost, str(error)) from error
+            raise ExportError(reason_of(error), lost, str(error)) from error
         if batch.final and file.is_gone():
             raise ExportError(
                 "file_removed", self._spans + self._marks, f"{self.target} was removed meanwhile"
@@ -96,7 +96,7 @@ class JsonExporter:
             "duration_ns": time.monotonic_ns() - self._opened_ns,
             "spans": self._spans,
             "marks": self._marks,
-            "lost": self._lost + sum(loss.count for loss in self._losses),
+            "lost": sum(loss.count for loss in self._losses),
             "clock": self._clock,
         }
         try:
@@ -116,16 +116,20 @@ class JsonExporter:
             file.append(lines)
         self._waiting = b""
 
-    def _append_summary(self, file: RunFile, batch: Batch) -> None:
+    def _append_summary(self, file: RunFile, batch: Batch, losses: Sequence[Loss]) -> None:
         """What is cumulative: the next batch says it again if it does not fit."""
-        losses = batch.losses if batch.final else [loss for loss in batch.losses if loss not in self._losses]
+        if not batch.final:
+            losses = [loss for loss in losses if loss not in self._losses]
         items: tuple[AsLine, ...] = (*batch.metrics, *batch.totals, *losses)
         if items:
             file.append(b"".join(_line(item.as_line()) for item in items))
 
 
-def _reason(error: OSError) -> str:
-    return "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "write_error"
+def _with_loss(losses: Sequence[Loss], reason: str, count: int) -> list[Loss]:
+    """`losses`, with this exporter's own of the last batch among them."""
+    before = sum(loss.count for loss in losses if (loss.where, loss.reason) == ("json", reason))
+    others = [loss for loss in losses if (loss.where, loss.reason) != ("json", reason)]
+    return [*others, Loss("json", reason, before + count)]
 
 
 # ------------------------------------------------------------------ lines

@@ -12,9 +12,12 @@ How
       child.
     * The good length is known. What was written by halves is cut off again, and the compressor is set back
       with it.
+    * A daemon closes every descriptor that it inherited, and its next file may get our number: before each
+      write we look whether the descriptor is still ours.
     * Compressed files are flushed with every append, so that what is on disk can be read.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -27,7 +30,7 @@ from typing import Any, Final
 
 from instrument.records import SCHEMA
 
-__all__ = ["RunFile", "is_run_file", "open_run_file"]
+__all__ = ["RunFile", "is_run_file", "open_run_file", "reason_of"]
 
 _HEAD: Final = 1 << 20  # bytes in which the first line must end
 _GZIP: Final = 31  # zlib's number for a gzip header and trailer
@@ -42,7 +45,9 @@ class RunFile:
         self._descriptor = descriptor
         self._good = 0  # bytes that are whole
         self._torn = False  # more than those may be on disk
-        self._seekable = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        status = os.fstat(descriptor)
+        self._identity = status.st_dev, status.st_ino
+        self._seekable = stat.S_ISREG(status.st_mode)
         self._deflate: Any = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP) if path.endswith(".gz") else None
         self._in_members = False
 
@@ -71,7 +76,7 @@ class RunFile:
 
     def is_gone(self) -> bool:
         """Whether somebody removed or replaced the file while it was written."""
-        return self._seekable and os.fstat(self._descriptor).st_nlink == 0
+        return self._seekable and self._is_ours() and os.fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
         """End the file. OSError if the end does not fit; all lines before it are there all the same."""
@@ -83,11 +88,22 @@ class RunFile:
 
     def abandon(self) -> None:
         """Let go of the descriptor, and with it of the lock."""
+        ours = self._is_ours()
         descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
+        if ours:
             os.close(descriptor)
 
+    def _is_ours(self) -> bool:
+        """Whether the descriptor is that of our file: the program may have closed it, and opened another."""
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._identity
+
     def _write(self, data: bytes) -> None:
+        if not self._is_ours():
+            raise OSError(errno.EBADF, "the program closed the file's descriptor", self.path)
         rest = memoryview(data)
         try:
             if self._torn:
@@ -106,6 +122,13 @@ class RunFile:
             os.ftruncate(self._descriptor, self._good)
             os.lseek(self._descriptor, self._good, os.SEEK_SET)
         self._torn = False
+
+
+def reason_of(error: OSError) -> str:
+    """Why a write failed, as a loss says it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "disk_full"
+    return "file_closed" if error.errno == errno.EBADF else "write_error"
 
 
 def is_run_file(head: bytes) -> bool:

@@ -5,7 +5,6 @@ Exit codes: 0 fine; 2 wrong use or unreadable input, with one line on stderr tha
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
@@ -38,9 +37,16 @@ class _Commands(click.Group):
         except InstrumentError as error:
             raise _Failure(f"{ctx.command_path} {ctx.invoked_subcommand}", str(error)) from error
         except BrokenPipeError:  # `instrument report ... | head`
-            # What is still in the buffer has nowhere to go, and the interpreter would complain at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             return 0
+        except OSError as error:  # `instrument report ... > file` on a full disk
+            _drop_output()
+            raise _Failure(f"{ctx.command_path} {ctx.invoked_subcommand}", str(error)) from error
+
+
+def _drop_output() -> None:
+    """What is still in the buffer has nowhere to go, and the interpreter would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 class _Failure(click.ClickException):

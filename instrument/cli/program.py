@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from instrument import _switch
 from instrument.errors import InstrumentError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Program:
     def __call__(self) -> int:
         """Run it: 0 if it ends, 2 if there is no such program or session; what it raises goes through."""
         announce = _Announcement(self.quiet)
+        if _switch.DISABLED and not self.quiet:
+            sys.stderr.write("instrument run: INSTRUMENT_DISABLED is set, so nothing is recorded\n")
         try:
             self._check()
             self._set_arguments()
@@ -102,7 +105,9 @@ class Program:
     def _start(self) -> "Session":
         from instrument.sessions import start
 
-        return start(**self.options)
+        session = start(**self.options)
+        session.where = "`instrument run`"  # what a program that starts one too is told
+        return session
 
     def _load_script(self) -> tuple[CodeType, ModuleType]:
         path = os.path.abspath(self.target)
@@ -156,7 +161,8 @@ class _Announcement:
         if not outputs:
             return
         lost = sum(loss.count for loss in summary.losses if loss.reason != "inherited")
-        text = f"instrument: {summary.spans:,} spans in {', '.join(outputs)}"
+        spans = f"{summary.spans:,} span{'' if summary.spans == 1 else 's'}"
+        text = f"instrument: {spans} in {', '.join(outputs)}"
         text += f", {lost:,} lost" if lost else ""
         text += "" if summary.delivered else ", not all of them in time"
         runs = [output for output in outputs if output.endswith((".jsonl", ".jsonl.gz", ".json", ".json.gz"))]

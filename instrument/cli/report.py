@@ -73,6 +73,8 @@ def _report(runs: tuple[Path, ...], top: int, sort: str, by: str | None, form: s
         shown = report(*runs, top=top, sort=sort, by=by, progress=progress)
     if by is not None and not shown.run.groups:
         raise RunFileError(f"{runs[0]}: {_no_attribute(by, shown)}")
+    if sys.stdout is None:  # closed, as by `>&-`: nobody reads it
+        return
     if hasattr(sys.stdout, "reconfigure"):  # a name may have letters that this terminal's encoding lacks
         sys.stdout.reconfigure(errors="replace")
     if as_json or form == "json":

@@ -227,6 +227,27 @@ static PyObject *numpy_number(PyObject *value)
     return NULL;
 }
 
+PyObject *plain_scalar(PyObject *value)
+{
+    PyObject *scalar = PyLong_Check(value) || PyFloat_Check(value) ? Py_NewRef(value) : numpy_number(value);
+    if (!scalar) {
+        PyErr_Clear();
+        return NULL;
+    }
+    PyObject *plain;
+    if (PyBool_Check(scalar)) {
+        plain = Py_NewRef(scalar);
+    } else if (PyFloat_Check(scalar)) {
+        plain = PyFloat_FromDouble(PyFloat_AS_DOUBLE(scalar));
+    } else {
+        int overflow;
+        long long number = PyLong_AsLongLongAndOverflow(scalar, &overflow);
+        plain = overflow ? PyFloat_FromDouble(rounded(scalar, overflow)) : PyLong_FromLongLong(number);
+    }
+    Py_DECREF(scalar);
+    return plain;
+}
+
 double plain_number(PyObject *value)
 {
     PyObject *scalar = PyLong_Check(value) || PyFloat_Check(value) ? Py_NewRef(value) : numpy_number(value);

@@ -47,6 +47,10 @@ void blob_number(Blob *blob, RecordKind kind, const char *name, double value);
 void blob_word(Blob *blob, RecordKind kind, uint64_t word);
 void blob_free(Blob *blob);
 
+/* Python's and numpy's numbers as int, float or bool; integers beyond 64 bits are rounded to floats. A new reference, or
+ * NULL for everything else, and then an exception only if memory is short. */
+PyObject *plain_scalar(PyObject *value);
+
 /* A plain number as a finite double; NAN for everything else. Python's numbers and numpy's scalars are asked, which
  * runs no Python and waits for nothing; arrays and tensors are not. Leaves no exception. */
 double plain_number(PyObject *value);

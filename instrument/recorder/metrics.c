@@ -48,15 +48,16 @@ static PyObject *label_value(PyObject *value)
         return Py_NewRef(value);
     if (PyUnicode_Check(value))
         return PyUnicode_Substring(value, 0, MAX_TEXT);
-    if (value == Py_None || PyBool_Check(value))
+    if (value == Py_None)
         return Py_NewRef(value);
-    if (PyLong_Check(value)) { /* a number of any length would be kept, and written, at that length */
-        int overflow;
-        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-        return overflow ? PyUnicode_FromString(overflow > 0 ? "Infinity" : "-Infinity") : PyLong_FromLongLong(number);
+    PyObject *number = plain_scalar(value);
+    if (number && PyFloat_Check(number) && !isfinite(PyFloat_AS_DOUBLE(number))) { /* NaN equals no other label */
+        double odd = PyFloat_AS_DOUBLE(number);
+        Py_DECREF(number);
+        return PyUnicode_FromString(isnan(odd) ? "NaN" : odd > 0 ? "Infinity" : "-Infinity");
     }
-    if (PyFloat_CheckExact(value) && isfinite(PyFloat_AS_DOUBLE(value)))
-        return Py_NewRef(value);
+    if (number || PyErr_Occurred())
+        return number;
     const char *name = Py_TYPE(value)->tp_name, *dot = strrchr(name, '.');
     return PyUnicode_FromFormat("<%s>", dot ? dot + 1 : name);
 }

@@ -39,6 +39,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "threads": "more threads than are remembered by name",
     "inherited": "records of the parent, dropped in a forked child (the parent writes them)",
     "queue_full": "the exporter fell behind",
+    "file_closed": "the program closed the file's descriptor: start the session after that",
     "late": "they came when the exporter had been told to close",
     "error": "the exporter failed",
 }

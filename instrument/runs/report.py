@@ -160,7 +160,7 @@ class Report:
         asked = [f"--sort {'total' if self.sort == 'self' else 'self'}"]
         if self.run.by is None:
             asked.append("--by ATTRIBUTE")
-        return [("next", "  ".join(f"instrument report {command} {option}" for option in asked))]
+        return [("next", f"instrument report {command} {option}") for option in asked]
 
     def columns(self, *, bars: bool = True) -> list[Column]:
         """The columns of the call tree."""
@@ -175,7 +175,7 @@ class Report:
         return self.as_markdown()
 
     def __str__(self) -> str:
-        return self.as_text()
+        return self.as_text().rstrip("\n")
 
 
 def _row_dict(row: Row, by: str | None) -> dict[str, Any]:

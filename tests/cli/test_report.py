@@ -169,6 +169,16 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path):
     assert process.wait() == 0
 
 
+@pytest.mark.parametrize(("where", "code"), [(">/dev/full", 2), (">&-", 0)])
+@pytest.mark.parametrize("form", ["table", "json", "markdown"])
+def test_an_output_that_takes_nothing_is_no_traceback(run, where, code, form):
+    command = f"{sys.executable} -m instrument report {run} --format {form} {where}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stderr.count("\n") == (1 if code else 0)
+    assert "Traceback" not in done.stderr
+
+
 def test_names_beyond_the_encoding_of_the_output_are_replaced(tmp_path):
     builder = RunBuilder()
     builder.span("größe", 5)

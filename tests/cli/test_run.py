@@ -286,6 +286,7 @@ def test_switched_off_it_only_runs_the_program(folder):
     write(folder, "app.py", PROGRAM + "print('ran')")
     done = run(folder, "app.py", INSTRUMENT_DISABLED="1")
     assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr == "instrument run: INSTRUMENT_DISABLED is set, so nothing is recorded\n"
     assert not (folder / "run.jsonl").exists()
 
 
@@ -321,3 +322,15 @@ def test_losses_are_said_at_the_end(folder):
     )
     done = run(folder, "--buffer-mib", "2", "--interval", "5", "app.py")
     assert " lost;" in done.stderr.splitlines()[-1]
+
+
+def test_one_span_is_said_as_one(folder):
+    write(folder, "one.py", "import instrument\nwith instrument.region('a'): pass\n")
+    assert run(folder, "one.py").stderr.startswith("instrument: 1 span in run.jsonl;")
+
+
+def test_a_program_that_starts_a_session_too_is_told_by_whom_one_is_on(folder):
+    write(folder, "own.py", "import instrument\ninstrument.start()\n")
+    done = run(folder, "own.py")
+    assert done.returncode == 1
+    assert "a session is on already, started at `instrument run`; stop it first" in done.stderr

@@ -283,6 +283,52 @@ def test_a_full_disk_is_counted_and_said_once_and_writing_goes_on_when_there_is_
     assert lines[-1]["lost"] == loss["count"]
 
 
+CLOSED = """
+import instrument, os
+session = instrument.start(export="json:run.jsonl", interval=60)
+with instrument.region("before"): pass
+assert instrument.flush()
+os.closerange(3, 100)
+theirs = [os.open(f"theirs{i}", os.O_RDWR | os.O_CREAT) for i in range(20)]
+with instrument.region("after"): pass
+instrument.stop()
+for file in theirs: os.write(file, b"theirs")
+print(session.stop().losses)
+"""
+
+
+def test_a_program_that_closes_all_descriptors_keeps_its_own_files(tmp_path):
+    done = python(CLOSED, tmp_path)
+    assert done.returncode == 0
+    assert "json: file_closed" in done.stderr
+    assert done.stdout == "(Loss(where='json', reason='file_closed', count=1),)\n"
+    assert {(tmp_path / f"theirs{i}").read_bytes() for i in range(20)} == {b"theirs"}
+    lines = (tmp_path / "run.jsonl").read_text().splitlines()
+    assert [json.loads(line)["name"] for line in lines if '"span"' in line] == ["before"]
+
+
+def test_what_the_last_batch_loses_is_in_a_loss_line_too(tmp_path):
+    done = python(DISK_AT_THE_END, tmp_path)
+    assert done.returncode == 0
+    lines = lines_of(tmp_path / "run.jsonl")
+    assert [line["count"] for line in of_type(lines, "loss")][-1] == 1000
+    assert lines[-1]["lost"] == 1000
+    assert of_type(lines, "span") == []
+
+
+DISK_AT_THE_END = """
+import instrument, os, resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+session = instrument.start(export="json:run.jsonl", interval=60)
+resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize("run.jsonl") + 5000, resource.RLIM_INFINITY))
+for _ in range(2):
+    for i in range(500):
+        with instrument.region("lost"): pass
+    if _ == 0: instrument.flush()
+instrument.stop()
+"""
+
+
 KILLED = """
 import instrument, os, signal
 instrument.start(export="json:{name}", interval=60)

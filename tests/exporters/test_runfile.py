@@ -91,6 +91,25 @@ def test_a_reader_of_the_old_file_keeps_it_when_it_is_replaced(path):
     assert content(path) == FIRST + b"new\n"
 
 
+def test_a_descriptor_that_the_program_closed_and_got_again_is_left_alone(path, tmp_path):
+    file = open_run_file(path, FIRST, "h")
+    descriptor = file._descriptor
+    os.close(descriptor)
+    other = os.open(tmp_path / "theirs", os.O_RDWR | os.O_CREAT)
+    assert other == descriptor
+    os.write(other, b"mine")
+    with pytest.raises(OSError, match="the program closed"):
+        file.append(b"lost\n")
+    with pytest.raises(OSError, match="the program closed"):
+        file.append(b"lost\n")
+    assert not file.is_gone()
+    file.abandon()
+    os.write(other, b"mine")
+    os.close(other)
+    assert (tmp_path / "theirs").read_bytes() == b"minemine"
+    assert content(path) == FIRST
+
+
 def test_a_child_writes_beside_in_a_file_named_by_host_and_pid(path):
     files = [open_run_file(path, FIRST, "host.example/odd name", child=True) for _ in range(2)]
     for file in files:

@@ -59,8 +59,20 @@ def test_labels_are_plain_values(recording):
         "n": None,
         "o": "<object>",
         "big": "Infinity",
-        "nan": "<float>",
+        "nan": "NaN",
     }
+
+
+def test_labels_that_are_numbers_of_numpy_are_numbers(recording):
+    np = pytest.importorskip("numpy")
+    _core.count("rank", 1, rank=np.int64(3))
+    _core.count("rank", 1, rank=3)
+    more = {"on": np.bool_(True), "at": np.float32(1.5), "inf": np.float64("-inf"), "big": 2**64}
+    _core.count("rank", 1, rank=np.int64(4), **more)
+    (_, _, one, count, *_), (_, _, other, *_) = _core.metrics()
+    assert (one, count) == ({"rank": 3}, 2)
+    assert other == {"rank": 4, "on": True, "at": 1.5, "inf": "-Infinity", "big": 2.0**64}
+    assert [type(other[name]) for name in ("rank", "on", "at")] == [int, bool, float]
 
 
 def test_a_long_label_is_cut(recording):

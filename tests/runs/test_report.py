@@ -21,6 +21,7 @@ def row_of(text, name):
 
 def test_the_table_tells_the_numbers_of_every_path(tmp_path):
     text = str(made(small_run(5), tmp_path))
+    assert not text.endswith("\n")  # print() adds it
     assert "GFLOP/s" in text
     assert row_of(text, "step")[:4] == ["step", "5", "60.0", "µs"]
     scores = " ".join(row_of(text, "scores"))
