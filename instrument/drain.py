@@ -46,10 +46,11 @@ ADVICE: Final = {
     "queue_full": "the exporter is slower than the program; raise buffer_mib, or annotate less finely",
     "file_closed": "the program closed all its descriptors, as daemons do: start the session after that",
     "disk_full": "free some space; recording goes on, and writing is tried again",
+    "recursion": "kernels that recursed deeper than 64 calls were not recorded below that",
     "paths": "names should be constant, what varies an attribute",
     "sites": "names should be constant, what varies an attribute",
 }
-UNSAID: Final = frozenset({"inherited", "unmatched_exit", "set_without_span", "recursion", "threads"})
+UNSAID: Final = frozenset({"inherited", "unmatched_exit", "set_without_span", "threads"})
 """Losses that cost no data the user counts on: reported, not logged."""
 
 logger = logging.getLogger("instrument")

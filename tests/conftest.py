@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from instrument.recorder import _core
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts_raise() -> Iterator[None]:
+    """SIGINT raises, also where the shell started us in the background and so had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Record(NamedTuple):

@@ -14,6 +14,7 @@ const char *const flag_names[16] = {
     [2] = "cancelled",
     [3] = "unfinished",
     [4] = "truncated",
+    [5] = "shared_context",
 };
 
 static Chunk *sealed_first, *sealed_last; /* oldest first */

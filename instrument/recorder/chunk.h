@@ -44,7 +44,8 @@ enum {
     FLAG_MARK = 1 << 1,
     FLAG_CANCELLED = 1 << 2,
     FLAG_UNFINISHED = 1 << 3,
-    FLAG_TRUNCATED = 1 << 4
+    FLAG_TRUNCATED = 1 << 4,
+    FLAG_SHARED_CONTEXT = 1 << 5
 };
 extern const char *const flag_names[16]; /* NULL: not shown */
 

@@ -44,28 +44,44 @@ COLD void span_pop_gone(ThreadState *state)
         state->top--;
 }
 
-/* The frame of `site` where it is not simply on top: a generator that yields inside a region lets its caller's
- * regions pile up above it. NULL when there is nothing to record. */
-COLD Frame *span_leave_below(ThreadState *state, const Site *site)
+/* The innermost frame of a site; of a lane, or of any. */
+static Frame *frame_below(ThreadState *state, const Site *site, int32_t lane)
+{
+    for (Frame *frame = state->top; frame > state->bottom; frame--)
+        if (frame->site == site && frame->state != FRAME_GONE && (lane < 0 || frame->lane == lane))
+            return frame;
+    return NULL;
+}
+
+/* The frame of `site` where it is not simply on top: tasks that take turns, or a generator that yields inside a
+ * region, let regions pile up above it that are not its children. NULL when there is nothing to record. */
+COLD Frame *span_leave_below(ThreadState *state, const Site *site, uint16_t lane)
 {
     if (state->skipped) { /* its entry found no room, and was counted then */
         if (!--state->skipped && state->top->state == FRAME_COVERED)
             state->top->state = FRAME_OPEN;
         return NULL;
     }
-    for (Frame *frame = state->top; frame > state->bottom; frame--) {
-        if (frame->site != site || frame->state == FRAME_GONE)
-            continue;
-        if (frame_is_open(frame))
-            return frame;
+    Frame *frame = frame_below(state, site, lane);
+    if (!frame) /* the context may have changed since entry, as the first ContextVar.set() of a thread does */
+        frame = frame_below(state, site, -1);
+    if (!frame) {
+        lose(LOSS_UNMATCHED_EXIT, 1);
+        return NULL;
+    }
+    if (!frame_is_open(frame)) {
         /* Opened before a fork, in another process: the parent records it. */
         frame_drop(state, frame);
         frame->state = FRAME_GONE;
         span_pop_gone(state);
         return NULL;
     }
-    lose(LOSS_UNMATCHED_EXIT, 1);
-    return NULL;
+    /* What was entered since may have been taken for its children: their times are right, their parents not. */
+    for (Frame *above = state->top; above > frame; above--)
+        above->flags |= FLAG_SHARED_CONTEXT;
+    if (frame != state->top)
+        frame->flags |= FLAG_SHARED_CONTEXT;
+    return frame;
 }
 
 const char *span_error(PyObject *type, uint16_t *flags)
@@ -182,21 +198,23 @@ void span_mark(Site *site, const Blob *blob)
 
 /* ---- looking at open spans ---- */
 
-Frame *span_innermost(const Site *site)
+/* The innermost open frame that this lane entered, else of any lane; of a site, or of any. */
+static Frame *innermost(const Site *site)
 {
-    for (Frame *frame = current->top; frame > current->bottom; frame--)
-        if (frame->site == site && frame_is_open(frame))
+    Frame *other = NULL;
+    uint16_t lane = frame_lane();
+    for (Frame *frame = current->top; frame > current->bottom; frame--) {
+        if ((site && frame->site != site) || !frame_is_open(frame))
+            continue;
+        if (frame->lane == lane)
             return frame;
-    return NULL;
+        other = other ? other : frame;
+    }
+    return other;
 }
 
-Frame *span_current(void)
-{
-    for (Frame *frame = current->top; frame > current->bottom; frame--)
-        if (frame_is_open(frame))
-            return frame;
-    return NULL;
-}
+Frame *span_innermost(const Site *site) { return innermost(site); }
+Frame *span_current(void) { return innermost(NULL); }
 
 void span_close_thread(ThreadState *state, uint64_t end, uint16_t flags)
 {

@@ -8,7 +8,7 @@
 #include "thread.h"
 
 /* Rare turns of the two; see span.c. */
-Frame *span_leave_below(ThreadState *state, const Site *site);
+Frame *span_leave_below(ThreadState *state, const Site *site, uint16_t lane);
 bool span_write_slow(ThreadState *state, Frame *frame, uint64_t end, const char *error);
 void span_sequence_wrapped(ThreadState *state);
 void span_pop_gone(ThreadState *state);
@@ -34,11 +34,11 @@ static inline uint64_t frame_id(const ThreadState *state, const Frame *frame)
 /* Open a span. NULL: not recorded, and counted. `carrier` is borrowed; the frame takes its own reference. */
 static inline Frame *span_enter(Site *site, PyObject *carrier)
 {
+    /* First: on 3.11 making a new path may run finalizers, which may record and grow the stack. */
+    uint32_t path = path_of(current->top->path, site);
     ThreadState *state = current;
     if (unlikely(state->top + 1 == state->limit) && !thread_push_slow(&state))
         return NULL;
-    /* First: on 3.11 making a new path may run finalizers, which may record and grow the stack. */
-    uint32_t path = path_of(state->top->path, site);
     Frame *parent = state->top, *frame = parent + 1;
     frame->children_ns = 0;
     frame->site = site;
@@ -52,6 +52,7 @@ static inline Frame *span_enter(Site *site, PyObject *carrier)
     frame->root = likely(parent->root && site->kind != KIND_STEP) ? parent->root
                                                                   : (uint32_t)(frame - state->bottom);
     frame->flags = 0;
+    frame->lane = frame_lane();
     frame->state = FRAME_OPEN;
     frame->keeps_id = false;
     state->top = frame;
@@ -88,8 +89,9 @@ static inline void span_exit(Site *site, uint64_t end, const char *error, uint16
 {
     ThreadState *state = current;
     Frame *frame = state->top;
-    if (unlikely(frame->site != site || frame->state != FRAME_OPEN)) {
-        frame = span_leave_below(state, site);
+    uint16_t lane = frame_lane();
+    if (unlikely(frame->site != site || frame->state != FRAME_OPEN || frame->lane != lane)) {
+        frame = span_leave_below(state, site, lane);
         if (!frame)
             return;
     }

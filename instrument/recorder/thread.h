@@ -21,6 +21,7 @@ typedef struct Frame {
     uint32_t root;         /* position in the stack of the root of this frame; 0 in the bottom frame */
     uint16_t context;
     uint16_t flags;
+    uint16_t lane;         /* which of the tasks that share the thread entered it; see frame_lane() */
     uint8_t state;
     bool keeps_id;         /* its id is in `extra`: it was open when the thread's sequence wrapped */
 } Frame;
@@ -36,6 +37,9 @@ static inline bool frame_is_open(const Frame *frame)
 {
     return frame->state == FRAME_OPEN || frame->state == FRAME_COVERED;
 }
+
+/* Tells apart the tasks of one thread: asyncio runs each in a contextvars.Context of its own. */
+static inline uint16_t frame_lane(void) { return (uint16_t)((uintptr_t)PyThreadState_Get()->context >> 4); }
 
 typedef struct ThreadState {
     /* Hot. */

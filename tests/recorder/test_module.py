@@ -8,7 +8,12 @@ from instrument.recorder import _core
 def test_it_names_its_version_and_its_flags():
     assert _core.API_VERSION == 1
     assert len(_core.FLAG_NAMES) == 16
-    assert {name for name in _core.FLAG_NAMES if name} == {"cancelled", "unfinished", "truncated"}
+    assert {name for name in _core.FLAG_NAMES if name} == {
+        "cancelled",
+        "unfinished",
+        "truncated",
+        "shared_context",
+    }
 
 
 def test_the_stub_and_the_module_have_the_same_names():

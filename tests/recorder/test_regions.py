@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import gc
 import threading
 
@@ -548,3 +549,39 @@ def test_a_steps_name_is_positional_so_that_name_can_be_an_attribute(recording):
         pass
     span = recording.one("train")
     assert (span.kind, span.step, span.attrs) == ("step", 3, {"name": "warm"})
+
+
+def test_tasks_that_take_turns_keep_their_own_times_and_attributes(recording):
+    """Their parents are not told apart yet, and the flag says so."""
+
+    async def request(index: int, before: asyncio.Event, after: asyncio.Event) -> None:
+        with _core.region("request", index=index) as region:
+            await before.wait()
+            region.set(late=index)
+            after.set()
+
+    async def main() -> None:
+        gates = [asyncio.Event() for _ in range(5)]
+        tasks = [asyncio.create_task(request(i, gates[i], gates[i + 1])) for i in range(4)]
+        await asyncio.sleep(0)
+        gates[0].set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    spans = recording.named("request")
+    assert [span.attrs for span in spans] == [{"index": i, "late": i} for i in range(4)]
+    assert sorted(span.start for span in spans) == [span.start for span in spans]
+    assert sorted(span.end for span in spans) == [span.end for span in spans]
+    assert all("shared_context" in span.flags for span in spans)
+    assert recording.losses() == {}
+
+
+def test_a_context_that_begins_inside_a_region_does_not_disturb_its_end(recording):
+    with _core.region("outer"):
+        contextvars.ContextVar("first").set(1)
+        with _core.region("inner"):
+            pass
+    outer, inner = recording.one("outer"), recording.one("inner")
+    assert inner.parent == outer.id
+    assert outer.flags == inner.flags == set()
+    assert recording.losses() == {}
