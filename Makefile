@@ -24,7 +24,7 @@ COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch] export
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' Makefile | while IFS='|' read -r goal text; do \
-	    printf '  make %-12s %s\n' "$$goal" "$$text"; done
+	    printf '  make %-13s %s\n' "$$goal" "$$text"; done
 
 # ---- environments; a stamp each, so that running a goal again costs nothing
 
@@ -59,7 +59,7 @@ $(VENV)/.interop: pyproject.toml constraints-test.txt | $(VENV)/.installed
 demo: $(VENV)/.installed  ## run the example program and show what it recorded
 	@mkdir -p runs
 	$(PY) examples/transformer --backend numpy --export json:runs/demo.jsonl $(ARGS)
-	$(BIN)/instrument report runs/demo.jsonl
+	$(BIN)/instrument report runs/demo.jsonl --sort self --top 10
 	@echo 'The run is in runs/demo.jsonl; more of it: $(BIN)/instrument report --help'
 
 test: $(VENV)/.installed $(TEST)  ## the whole suite; torch too where this Python has a wheel of it

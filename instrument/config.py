@@ -195,8 +195,9 @@ OPTIONS: Final = (
         (),
         _exporters,
         "a comma list or sequence of NAME:TARGET, or exporter objects",
-        "Where the run goes. `json:PATH` writes the run file, compressed if PATH ends in `.gz`. Without any, "
-        "the session keeps totals only (`session.report()`).",
+        "Where the run goes. `json:PATH` writes the run file, `chrome:PATH` a trace for Perfetto, `kineto:PATH` "
+        "one for HolisticTraceAnalysis; compressed if PATH ends in `.gz`. Without any, the session keeps totals "
+        "only (`session.report()`).",
         "json:run.jsonl",
     ),
     Option(
@@ -366,7 +367,8 @@ def as_markdown() -> str:
         "Each option is an argument of `instrument.start()` and `instrument.session()`, a variable of the",
         "environment, and a key of `[tool.instrument]` in `pyproject.toml`. The first of the three that sets",
         "it wins, then the default. A value that does not parse, and a name that does not exist, end",
-        "`start()` with `instrument.ConfigError`.",
+        "`start()` with `instrument.ConfigError`. So does a variable that is nearly one of these; others may",
+        "be somebody else's.",
         "",
     ]
     for option in OPTIONS:
