@@ -59,10 +59,11 @@ static PyObject *hooked(PyObject *function, PyObject *const *args, size_t nargsf
     if (unlikely(!recording))
         return hook->original(function, args, nargsf, names);
     Site *site = hook->site;
+    uint16_t lane = frame_lane(); /* a plain call begins and ends in one task */
     Evaluated evaluated = {NULL};
     if (hook->evaluator.function)
         evaluated = evaluate(&hook->evaluator, args, nargsf, names);
-    Frame *frame = span_enter(site, NULL);
+    Frame *frame = span_enter(site, lane, NULL);
     if (unlikely(evaluated.values != NULL)) {
         evaluated_apply(&hook->evaluator, evaluated, frame);
         frame = frame ? current->top : NULL;
@@ -79,7 +80,7 @@ static PyObject *hooked(PyObject *function, PyObject *const *args, size_t nargsf
     uint16_t flags = 0;
     if (unlikely(!result))
         error = span_error(PyErr_Occurred(), &flags);
-    span_exit(site, end, error, flags);
+    span_exit(site, lane, end, error, flags);
     return result;
 }
 

@@ -11,12 +11,12 @@ typedef struct {
 
 /* A wrapper adds a Python frame to each call, and Python counts it against the recursion limit. On 3.11 that
  * frame is given back while the wrapped function runs, so recursion goes as deep as without us. */
-static inline void recursion_credit(int frames)
+static inline void recursion_credit(PyThreadState *thread, int frames)
 {
 #if PY_VERSION_HEX < 0x030C0000
-    PyThreadState_Get()->recursion_remaining += frames;
+    thread->recursion_remaining += frames;
 #else
-    PyThreadState_Get()->py_recursion_remaining += frames;
+    thread->py_recursion_remaining += frames;
 #endif
 }
 
@@ -29,9 +29,10 @@ static PyObject *marker_measure(Marker *marker, PyObject *const *args, Py_ssize_
 
 static PyObject *marker_enter(Marker *marker, PyObject *const *args, Py_ssize_t count)
 {
-    recursion_credit(1);
+    PyThreadState *thread = PyThreadState_Get();
+    recursion_credit(thread, 1);
     if (likely(recording)) {
-        Frame *frame = span_enter(marker->site, marker->carrier);
+        Frame *frame = span_enter(marker->site, lane_of(thread), marker->carrier);
         if (unlikely(count == 1 && args[0] != Py_None))
             evaluated_apply(&marker->evaluator, (Evaluated){Py_NewRef(args[0])}, frame);
     }
@@ -40,9 +41,11 @@ static PyObject *marker_enter(Marker *marker, PyObject *const *args, Py_ssize_t 
 
 static PyObject *marker_leave(Marker *marker, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
 {
-    recursion_credit(-1);
+    uint64_t end = clock_now();
+    PyThreadState *thread = PyThreadState_Get();
+    recursion_credit(thread, -1);
     if (likely(recording))
-        span_exit(marker->site, clock_now(), NULL, 0);
+        span_exit(marker->site, lane_of(thread), end, NULL, 0);
     Py_RETURN_NONE;
 }
 
@@ -62,12 +65,12 @@ static PyObject *marker_fail(Marker *marker, PyObject *const *args, Py_ssize_t c
         PyErr_SetString(PyExc_TypeError, "fail() takes the exception");
         return NULL;
     }
-    recursion_credit(-1);
+    uint64_t end = clock_now();
+    recursion_credit(PyThreadState_Get(), -1);
     if (recording) {
         uint16_t flags = 0;
-        uint64_t end = clock_now();
         const char *error = span_error((PyObject *)Py_TYPE(args[0]), &flags);
-        span_exit(marker->site, end, error, flags);
+        span_exit(marker->site, frame_lane(), end, error, flags);
     }
     drop_first_traceback(args[0]);
     Py_RETURN_NONE;

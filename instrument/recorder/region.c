@@ -21,7 +21,7 @@ static PyObject *region_enter(PyObject *self, PyObject *const *Py_UNUSED(args), 
 {
     Region *region = (Region *)self;
     if (likely(recording))
-        span_enter(region->site, region_carries(region) ? self : NULL);
+        span_enter(region->site, frame_lane(), region_carries(region) ? self : NULL);
     return Py_NewRef(self);
 }
 
@@ -34,7 +34,7 @@ static PyObject *region_exit(PyObject *self, PyObject *const *args, Py_ssize_t c
         /* (type, value, traceback), with the object itself before them when called through its type. */
         if (unlikely(count >= 3 && args[count - 3] != Py_None))
             error = span_error(args[count - 3], &flags);
-        span_exit(((Region *)self)->site, end, error, flags);
+        span_exit(((Region *)self)->site, frame_lane(), end, error, flags);
     }
     Py_RETURN_NONE;
 }

@@ -32,7 +32,7 @@ static inline uint64_t frame_id(const ThreadState *state, const Frame *frame)
 }
 
 /* Open a span. NULL: not recorded, and counted. `carrier` is borrowed; the frame takes its own reference. */
-static inline Frame *span_enter(Site *site, PyObject *carrier)
+static inline Frame *span_enter(Site *site, uint16_t lane, PyObject *carrier)
 {
     /* First: on 3.11 making a new path may run finalizers, which may record and grow the stack. */
     uint32_t path = path_of(current->top->path, site);
@@ -52,7 +52,7 @@ static inline Frame *span_enter(Site *site, PyObject *carrier)
     frame->root = likely(parent->root && site->kind != KIND_STEP) ? parent->root
                                                                   : (uint32_t)(frame - state->bottom);
     frame->flags = 0;
-    frame->lane = frame_lane();
+    frame->lane = lane;
     frame->state = FRAME_OPEN;
     frame->keeps_id = false;
     state->top = frame;
@@ -85,11 +85,10 @@ static inline bool span_write(ThreadState *state, Frame *frame, uint64_t end, co
 }
 
 /* Close the innermost span, which must be of `site`; `end` was read by the caller. */
-static inline void span_exit(Site *site, uint64_t end, const char *error, uint16_t flags)
+static inline void span_exit(Site *site, uint16_t lane, uint64_t end, const char *error, uint16_t flags)
 {
     ThreadState *state = current;
     Frame *frame = state->top;
-    uint16_t lane = frame_lane();
     if (unlikely(frame->site != site || frame->state != FRAME_OPEN || frame->lane != lane)) {
         frame = span_leave_below(state, site, lane);
         if (!frame)

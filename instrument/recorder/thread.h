@@ -39,7 +39,8 @@ static inline bool frame_is_open(const Frame *frame)
 }
 
 /* Tells apart the tasks of one thread: asyncio runs each in a contextvars.Context of its own. */
-static inline uint16_t frame_lane(void) { return (uint16_t)((uintptr_t)PyThreadState_Get()->context >> 4); }
+static inline uint16_t lane_of(PyThreadState *thread) { return (uint16_t)((uintptr_t)thread->context >> 4); }
+static inline uint16_t frame_lane(void) { return lane_of(PyThreadState_Get()); }
 
 typedef struct ThreadState {
     /* Hot. */
