@@ -1,11 +1,12 @@
-/* Metrics: at most 16 labels, 64 sets of labels a name, and 1,024 names; what is beyond, or is no finite number, is counted. */
+/* Metrics: at most 16 labels, 64 sets of labels a name, 1,024 names of a kind, and 4,096 series in all; what is
+ * beyond, or is no finite number, is counted. */
 #include "metrics.h"
 
 #include "attributes.h"
 
 #include <math.h>
 
-enum { COUNT, GAUGE, OBSERVE, METRIC_KINDS, MAX_LABELS = 16, MAX_LABEL_SETS = 64, MAX_NAMES = 1024 };
+enum { COUNT, GAUGE, OBSERVE, METRIC_KINDS, MAX_LABELS = 16, MAX_LABEL_SETS = 64, MAX_NAMES = 1024, MAX_SERIES = 4096 };
 static const char *const metric_names[METRIC_KINDS] = {"count", "gauge", "observe"};
 
 typedef struct {
@@ -25,6 +26,7 @@ static PyTypeObject Series_Type = {
 /* Per kind: name -> {(labels, types) -> Series}; labels are a sorted tuple of (key, value) pairs. */
 static PyObject *by_name[METRIC_KINDS];
 static PyObject *no_labels;
+static uint32_t series_count;
 
 int metrics_init(void)
 {
@@ -39,6 +41,7 @@ void metrics_reset(void)
 {
     for (int kind = 0; kind < METRIC_KINDS; kind++)
         PyDict_Clear(by_name[kind]);
+    series_count = 0;
 }
 
 /* A label's value as it is kept: a plain scalar, or the name of its type. A new reference. */
@@ -106,8 +109,9 @@ static PyObject *item_or_new(PyObject *dict, PyObject *key, Py_ssize_t room, PyO
 
 static PyObject *new_series(void)
 {
-    Series *series = PyObject_New(Series, &Series_Type);
+    Series *series = series_count < MAX_SERIES ? PyObject_New(Series, &Series_Type) : NULL;
     if (series) {
+        series_count++;
         series->points = 0;
         series->sum = series->last = 0;
         series->min = Py_HUGE_VAL;

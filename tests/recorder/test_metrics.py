@@ -199,3 +199,11 @@ def test_labels_of_different_types_are_series_of_their_own(recording):
         (True, bool, 2),
         (1.0, float, 1),
     ]
+
+
+def test_four_thousand_and_ninety_six_series_and_no_more(recording):
+    for name in range(100):
+        for label in range(64):
+            _core.count(f"many {name}", 1, label=label)
+    assert len(series()) == 4096
+    assert recording.losses() == {"metrics": 100 * 64 - 4096}
