@@ -1,9 +1,9 @@
 """What the stress runs: threads, forks, starts and stops, all at random.
 
-`python program.py FOLDER SEED SECONDS`. Each session writes `FOLDER/<round>.jsonl`, its children beside it. What
-a process made in a session, as far as it can know, stands in `FOLDER/<round>.<pid>.made.json`: in exact rounds
-all threads work between start and stop; in loose rounds they work across them, and only children of a fork know
-what they made.
+`python program.py FOLDER SEED SECONDS`. Each session writes `FOLDER/<round>.jsonl`, its children beside it.
+What a process made in a session, as far as it can know, is in `FOLDER/<round>.<pid>.made.json`. In exact
+rounds all threads work between start and stop; in loose ones they work across them, and only children of a
+fork know what they made.
 """
 
 import contextlib
@@ -219,9 +219,9 @@ class Program:
             interval=self.random.choice((0.005, 0.02, 0.5)),
         )
 
-    def note(self, made):
+    def note(self, made, **more):
         name = f"{self.round}.{os.getpid()}.made.json"
-        (self.folder / name).write_text(json.dumps(made))
+        (self.folder / name).write_text(json.dumps({**made, **more}))
 
     def stop(self, made=None):
         summary = instrument.stop(timeout=PATIENCE)
@@ -245,7 +245,7 @@ class Program:
         for thread in threads:
             thread.join()
         if recorded:
-            self.note(made_by(works))
+            self.note(made_by(works), seed=seed, main=threading.get_ident() == MAIN)
 
     def fork(self, seed):
         """A child by os.fork, from whatever thread calls; it ends in one of the ways that deliver."""

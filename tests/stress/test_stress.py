@@ -29,7 +29,7 @@ class File:
         assert data.endswith(b"\n"), path
         lines = [json.loads(line, parse_constant=refuse) for line in data.splitlines()]
         assert lines[0]["type"] == "run"
-        assert [line["type"] for line in lines].count("end") == 1, f"{path.name}: {lines[0]}"
+        assert [line["type"] for line in lines].count("end") == 1, path.name
         assert lines[-1]["type"] == "end", path.name
         self.pid = lines[0]["pid"]
         self.round = int(path.name.partition(".")[0])
