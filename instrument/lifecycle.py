@@ -109,6 +109,10 @@ def _in_child() -> None:
         return
     _core.on_first_record(_first_record)
     _tell_multiprocessing()
+    if _is_child_of_multiprocessing():
+        # Forked by the program itself, maybe: its `sys.exit` ends in multiprocessing too, where what it has
+        # inherited does not run. Else multiprocessing empties this list, and calls us again.
+        _in_multiprocessing_child(_state)
 
 
 def _first_record() -> None:
