@@ -55,6 +55,7 @@ class _State:
         self.lingering: list[Lingering] = []
         self.installed = False
         self.known_to_multiprocessing = False
+        self.pid = os.getpid()  # a fork's child has its own when the session has heard of the fork
 
 
 _state = _State()
@@ -105,6 +106,7 @@ def _in_child() -> None:
         session.inherit()
     _state.lingering = []
     _core.after_fork()  # when nobody holds the parent's records any more
+    _state.pid = os.getpid()
     if session is None:
         return
     _core.on_first_record(_first_record)
@@ -117,9 +119,12 @@ def _in_child() -> None:
 
 def _first_record() -> None:
     """Called between two bytecodes of the main thread, which may hold any of threading's locks: so the work
-    is given to a raw thread, whose start takes none."""
+    is given to a raw thread, whose start takes none.
+
+    A fork's child inherits a call that was still to come. It comes while the session is hearing of the fork,
+    and is dropped: there will be another."""
     session = guarded()
-    if session is not None:
+    if session is not None and _state.pid == os.getpid():
         _thread.start_new_thread(_resume, (session,))
 
 

@@ -56,7 +56,7 @@ class File:
             assert item["pid"] == self.pid
             assert item["tid"] in self.threads
             if "parent" not in item:
-                assert "/" not in item["path"]
+                assert "/" not in item["path"], f"{self.path.name}: {item}"
             elif parent is None:
                 assert self.lost, f"the parent of {item} is missing, and nothing is lost"
             else:
