@@ -208,7 +208,8 @@ class Total:
 
     @property
     def p50_ns(self) -> float:
-        """The median duration in ns, interpolated inside its bucket; NaN where nothing ended."""
+        """The median duration in ns, interpolated inside its bucket; NaN where there is no histogram, as when
+        nothing ended."""
         return self._quantile(0.5)
 
     @property
@@ -222,7 +223,8 @@ class Total:
         return self._quantile(0.99)
 
     def as_line(self) -> dict[str, Any]:
-        """The ``total`` line of the run file; times are None where nothing ended."""
+        """The ``total`` line of the run file; times are None where nothing ended, and quantiles also where the
+        histogram found no memory."""
         ended = self.count > 0
         return {
             "type": "total",
@@ -237,9 +239,9 @@ class Total:
             "self_ns": self.self_ns,
             "min_ns": self.min_ns if ended else None,
             "max_ns": self.max_ns if ended else None,
-            "p50_ns": round(self.p50_ns) if ended else None,
-            "p90_ns": round(self.p90_ns) if ended else None,
-            "p99_ns": round(self.p99_ns) if ended else None,
+            "p50_ns": round(self.p50_ns) if self.histogram else None,
+            "p90_ns": round(self.p90_ns) if self.histogram else None,
+            "p99_ns": round(self.p99_ns) if self.histogram else None,
             "histogram": [list(bucket) for bucket in self.histogram],
             "measured": self.measured,
             "measures": self.measures,

@@ -125,6 +125,12 @@ def test_a_total_of_open_spans_only_has_no_quantiles():
     assert math.isnan(Total("p", "p", "region", {}, 0, 0, 2, 0, 0, 0, 0, ()).p50_ns)
 
 
+def test_a_total_whose_histogram_found_no_memory_has_a_line_without_quantiles():
+    line = Total("p", "p", "region", {}, 3, 0, 0, 3_050, 3_050, 1_000, 1_030, ()).as_line()
+    assert (line["count"], line["min_ns"], line["max_ns"]) == (3, 1_000, 1_030)
+    assert (line["p50_ns"], line["p90_ns"], line["p99_ns"]) == (None, None, None)
+
+
 def test_the_clock_of_a_resource_gives_unix_time():
     resource = Resource("r", None, 1, "h", clock={"monotonic_ns": 30, "wall_ns": 1_000})
     assert resource.wall_offset == 970

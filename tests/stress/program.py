@@ -22,12 +22,27 @@ from collections import Counter
 from pathlib import Path
 
 import instrument
-from instrument import sessions
+from instrument import plugins, sessions
 from instrument.recorder import _core
+from instrument_exporters.json import JsonExporter
 
 PATIENCE = float(os.environ.get("PATIENCE", "60"))  # seconds until a process shows where it hangs, and fails
 FORKS = multiprocessing.get_context("fork")
 MAIN = threading.get_ident()  # in a child of a thread, that thread is the main one, but ends otherwise
+
+
+class Tell(JsonExporter):
+    """Shows the errors that the session only counts."""
+
+    def export(self, batch, /):
+        try:
+            super().export(batch)
+        except BaseException:
+            traceback.print_exc()
+            raise
+
+
+plugins.OWN_EXPORTERS["json"] = f"{__name__}:Tell"
 
 
 class Oops(Exception):

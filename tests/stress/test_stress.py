@@ -41,6 +41,7 @@ class File:
         self.lost = sum(
             count for (where, reason), count in self.losses.items() if where != "recorder" or reason in LOST
         )
+        assert not {reason for _, reason in self.losses} & {"error", "write_error"}, self.losses
         series = {json.dumps([m["name"], m["labels"]]): m for m in lines if m["type"] == "metric"}
         self.counted = sum(m["sum"] for m in series.values() if m["name"] == "counted")
         end = lines[-1]
@@ -56,7 +57,7 @@ class File:
             assert item["pid"] == self.pid
             assert item["tid"] in self.threads
             if "parent" not in item:
-                assert "/" not in item["path"], f"{self.path.name}: {item}"
+                assert item["path"].removeprefix("(overflow)/").find("/") < 0, f"{self.path.name}: {item}"
             elif parent is None:
                 assert self.lost, f"the parent of {item} is missing, and nothing is lost"
             else:
