@@ -19,7 +19,7 @@ TEST := $(VENV)/.test$(if $(filter no,$(TORCH)),,-torch)
 COMPILED := setup.py pyproject.toml $(wildcard instrument/recorder/*.[ch] exporters/instrument_exporters/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-interop run-interop lint format types sanitize bench wheel-check clean distclean
+.PHONY: help demo test test-interop run-interop lint format types sanitize refcounts bench wheel-check clean distclean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -139,6 +139,19 @@ sanitize: $(SANITIZED)/.built $(TEST)  ## the tests of what is in C under the ad
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    PYTHONMALLOC=malloc PYTHONPATH="$(abspath $(SANITIZED)/lib)" INSTRUMENT_TEST_SANITIZED=1 \
 	    $(PY) -P -m pytest -s -p no:cacheprovider tests/recorder tests/exporters/test_chrome.py $(ARGS)
+
+# The extension against a debug build of CPython, which counts every reference and asserts more. Debian has one, which
+# is unpacked below build/ unless it is installed; elsewhere name yours: DEBUG_PYTHON=/path/to/python.
+COUNTED := $(BUILD)/refcounts
+refcounts: $(VENV)/.installed  ## no entry point of the extension leaks a reference; needs a debug build of CPython
+	@mkdir -p $(COUNTED)
+	@sh .ci/debug_python.sh $(COUNTED)/python >$(BUILD)/debug-python || { \
+	    echo "!!!! There is no debug build of CPython, and none can be had: references are NOT counted." >&2; exit 1; }
+	rm -rf $(COUNTED)/lib
+	PYTHONPATH="$$($(PY) -c 'import setuptools, pathlib; print(pathlib.Path(setuptools.__file__).parents[1])')" \
+	    "$$(cat $(BUILD)/debug-python)" setup.py --quiet build \
+	    --build-base $(COUNTED) --build-temp $(COUNTED)/objects --build-lib $(COUNTED)/lib
+	PYTHONPATH="$(abspath $(COUNTED)/lib)" "$$(cat $(BUILD)/debug-python)" -P tests/recorder/refcounts.py
 
 # By way of the source distribution: what it forgets is then missing here too.
 wheel-check: $(VENV)/.tools  ## the built wheel in an empty environment, imported from another folder

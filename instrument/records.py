@@ -223,7 +223,7 @@ class Total:
         return self._quantile(0.99)
 
     def as_line(self) -> dict[str, Any]:
-        """The ``total`` line of the run file; times are None where nothing ended, and quantiles also where the
+        """The ``total`` line of the run file; times are None where nothing ended, quantiles also where the
         histogram found no memory."""
         ended = self.count > 0
         return {
