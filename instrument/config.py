@@ -145,7 +145,7 @@ def _number(low: float, high: float) -> Callable[[Option, Any], float]:
     def parse(option: Option, value: Any) -> float:
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise wrong(option, value) from None
         if isinstance(value, bool) or not low <= number <= high:
             raise wrong(option, value)
@@ -157,9 +157,10 @@ def _number(low: float, high: float) -> Callable[[Option, Any], float]:
 def _rank(option: Option, value: Any) -> int:
     try:
         rank = int(value)
+        same = rank == float(value)
     except (TypeError, ValueError, OverflowError):
         raise wrong(option, value) from None
-    if isinstance(value, bool) or rank < 0 or rank != float(value):
+    if isinstance(value, bool) or rank < 0 or not same:
         raise wrong(option, value)
     return rank
 

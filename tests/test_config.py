@@ -1,13 +1,17 @@
 import dataclasses
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from instrument import ConfigError, sessions
 from instrument.config import OPTIONS, Options, as_markdown, nearest, resolve
+from instrument.plugins import OWN_EXPORTERS, make_exporters
 from instrument.sessions import StartOptions
 from instrument.testing import InMemoryExporter
 
@@ -202,3 +206,70 @@ def test_the_module_prints_the_page():
         [sys.executable, "-m", "instrument.config"], capture_output=True, text=True, check=True
     )
     assert made.stdout == as_markdown()
+
+
+WORDS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        ["json:a", "1", "0.5", "nan", "1e999", "-0", "a=b,c=d", "=,", ",,", "develop", "64", "９"]
+    ),
+)
+VALUES = st.one_of(
+    *(WORDS, st.none(), st.booleans(), st.integers(), st.floats(), st.binary(max_size=3)),
+    *(st.lists(WORDS, max_size=3), st.dictionaries(WORDS, WORDS, max_size=3), st.just(10**400)),
+)
+NAMES = st.one_of(st.sampled_from([option.name for option in OPTIONS]), st.text(max_size=8))
+
+
+def resolves_or_says_why(arguments, **where):
+    """The options, or None if they are refused; the options are what a second reading yields again."""
+    try:
+        options = resolve(arguments, **where)
+    except ConfigError:
+        return None
+    plain = {option.name: getattr(options, option.name) for option in OPTIONS}
+    again = resolve(
+        {name: value for name, value in plain.items() if value is not None}, environ={}, files=False
+    )
+    assert {option.name: getattr(again, option.name) for option in OPTIONS} == plain
+    json.dumps(options.as_dict(), allow_nan=True)
+    return options
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=4))
+def test_any_arguments_are_options_or_a_config_error(arguments):
+    resolves_or_says_why(arguments, environ={}, files=False)
+
+
+@given(st.dictionaries(st.sampled_from([option.environment for option in OPTIONS]), WORDS, max_size=4))
+def test_any_environment_gives_options_or_a_config_error(environ):
+    resolves_or_says_why({}, environ=environ, files=False)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        st.tuples(NAMES, st.text(max_size=20)).map(
+            lambda pair: f"{pair[0]} = {pair[1]}".encode(errors="replace")
+        ),
+        st.tuples(NAMES, VALUES).map(lambda pair: f"{pair[0]} = {json.dumps(pair[1], default=str)}".encode()),
+    )
+)
+def test_any_file_gives_options_or_a_config_error(tmp_path, content):
+    (tmp_path / "o.toml").write_bytes(content)
+    resolves_or_says_why({}, environ={"INSTRUMENT_CONFIG": "o.toml"}, folder=tmp_path)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=12),
+        st.tuples(st.sampled_from([*OWN_EXPORTERS, ""]), st.text(max_size=12)).map(":".join),
+    )
+)
+def test_any_target_makes_an_exporter_or_a_config_error_and_touches_nothing(spec):
+    try:
+        (named,) = make_exporters((spec,))
+    except ConfigError:
+        return
+    assert named.name == spec.partition(":")[0]
