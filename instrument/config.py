@@ -196,9 +196,9 @@ OPTIONS: Final = (
         (),
         _exporters,
         "a comma list or sequence of NAME:TARGET, or exporter objects",
-        "Where the run goes. `json:PATH` writes the run file, `chrome:PATH` a trace for Perfetto, `kineto:PATH` "
-        "one for HolisticTraceAnalysis; compressed if PATH ends in `.gz`. Without any, the session keeps totals "
-        "only (`session.report()`).",
+        "Where the run goes. `json:PATH` writes the run file, `chrome:PATH` a trace for Perfetto, "
+        "`kineto:PATH` one for HolisticTraceAnalysis; compressed if PATH ends in `.gz`. Without any, the "
+        "session keeps totals only (`session.report()`).",
         "json:run.jsonl",
     ),
     Option(

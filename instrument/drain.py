@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -56,6 +56,11 @@ UNSAID: Final = frozenset({"inherited", "unmatched_exit", "set_without_span", "t
 logger = logging.getLogger("instrument")
 
 
+def _is_alone() -> bool:
+    """Whether the main thread has ended, and no other that Python would wait for is left."""
+    return not threading.main_thread().is_alive() and all(thread.daemon for thread in threading.enumerate())
+
+
 class Drain:
     """What runs while a session is on: the thread, the tables read so far, and the deliveries."""
 
@@ -84,6 +89,8 @@ class Drain:
         self._own_losses: Counter[str] = Counter()
         self._anchor: dict[str, int] = {}
         self._said: set[tuple[str, str]] = set()
+        self.when_alone: Callable[[], None] | None = None
+        """Ends the session when no thread of the program is left; for a process that nothing else ends."""
 
     # -------------------------------------------------------------- the session's side
 
@@ -167,6 +174,8 @@ class Drain:
     def _run(self) -> None:
         while not self._wake.wait(self._interval) and not self._ending:
             self._cycle(time.monotonic() + 60.0)
+            if self.when_alone is not None and _is_alone():
+                self.when_alone()
 
     def _cycle(
         self, deadline: float, *, metrics: bool = False, totals: tuple[Total, ...] = (), final: bool = False

@@ -8,22 +8,36 @@ Why
     sets attributes, nothing else: no lock, I/O, logging or thread. What it leaves undone is done by the first
     record, or by the first call of ``flush``, ``stop`` or ``report``, whichever comes first.
 How
-    ``atexit`` covers normal ends and children of ``os.fork`` that end by ``sys.exit``. A child of
-    multiprocessing ends by ``os._exit`` and, before Python 3.13, runs no ``atexit``: there a ``Finalize`` of
-    multiprocessing does it. At exit nothing is imported, and no thread is started.
+    ``atexit`` covers normal ends and children of ``os.fork`` that end by ``sys.exit``. A child that another
+    thread than the main one forked ends, without ``atexit``, with its last thread: the drain, which would be
+    that thread for ever, looks whether it is alone. A child of multiprocessing ends by ``os._exit`` and,
+    before Python 3.13, runs no ``atexit``: there a ``Finalize`` of multiprocessing does it. At exit nothing
+    is imported, and no thread is started.
 """
 
 import _thread
 import atexit
 import os
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from instrument.recorder import _core
 
-__all__ = ["EXIT_TIMEOUT", "Guarded", "Lingering", "guard", "guarded", "linger", "release", "settle"]
+__all__ = [
+    "EXIT_TIMEOUT",
+    "Guarded",
+    "Lingering",
+    "at_exit",
+    "forked_by_a_thread",
+    "guard",
+    "guarded",
+    "linger",
+    "release",
+    "settle",
+]
 
 EXIT_TIMEOUT: Final = 2.0
 """Seconds that the end of a process may take for exporters, all together."""
@@ -72,7 +86,7 @@ def guard(session: Guarded) -> Guarded:
     if not _state.installed:
         _state.installed = True
         os.register_at_fork(after_in_child=_in_child)
-        atexit.register(_at_exit)
+        atexit.register(at_exit)
         _tell_multiprocessing()
         if _is_child_of_multiprocessing():
             _in_multiprocessing_child(_state)
@@ -149,13 +163,20 @@ def _is_child_of_multiprocessing() -> bool:
 def _in_multiprocessing_child(_: Any) -> None:
     util: Any = sys.modules["multiprocessing.util"]
     # Not negative, or it would run after this child's own children were waited for.
-    util.Finalize(None, _at_exit, exitpriority=0)
+    util.Finalize(None, at_exit, exitpriority=0)
 
 
 # ------------------------------------------------------------------ exit
 
 
-def _at_exit() -> None:
+def forked_by_a_thread() -> bool:
+    """Whether this is the child of a fork in another thread than the main one. Python takes that for the main
+    thread here, yet its end is not the interpreter's."""
+    return type(threading.main_thread()).__name__ != "_MainThread"
+
+
+def at_exit() -> None:
+    """The process ends: the session stops, and exporters get the rest of their time."""
     deadline = time.monotonic() + EXIT_TIMEOUT
     session = guarded()
     with suppress(Exception):

@@ -219,7 +219,10 @@ class Session:
                 text = str(error) or type(error).__name__
                 raise ConfigError(f"option 'export': {named.spec!r} cannot be opened: {text}") from error
             deliveries.append(delivery)
-        return Drain(resource, deliveries, self.options.interval, max_chunks)
+        drain = Drain(resource, deliveries, self.options.interval, max_chunks)
+        if lifecycle.forked_by_a_thread():
+            drain.when_alone = lifecycle.at_exit
+        return drain
 
     def _stop(self, deadline: float) -> None:
         if self._off:

@@ -406,6 +406,38 @@ assert not session.stop(timeout=0.01).delivered
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
+FORK_IN_A_THREAD = """
+def work():
+    child = os.fork()
+    with instrument.region("child" if child == 0 else "parent"):
+        pass
+    if child == 0:
+        time.sleep(0.3)  # CPython 3.13 runs pending calls late in such a child, and the drain begins by one
+    else:
+        done.append(os.waitpid(child, 0)[1])
+    # The child's only thread ends here, and with it the process.
+
+done = []
+with instrument.session(export="json:run.jsonl"):
+    with instrument.region("before"):
+        pass
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+print(done)
+"""
+
+
+def test_a_child_that_a_thread_forked_ends_with_that_thread(program, runs):
+    done = program(FORK_IN_A_THREAD, timeout=20)
+    assert done.stdout == "[0]\n"
+    parent, child = runs()
+    assert sorted(names(parent)) == ["before", "parent"]
+    assert names(child) == ["child"]
+    assert names(child, "total") == ["child"]
+    assert child[-1]["type"] == "end"
+
+
 def test_at_exit_nothing_is_imported_and_no_thread_is_started(program, runs):
     done = program("""
 import atexit
@@ -416,9 +448,9 @@ def after_us():
 started = []
 start = threading.Thread.start
 import instrument.lifecycle as lifecycle
-atexit.unregister(lifecycle._at_exit)
+atexit.unregister(lifecycle.at_exit)
 atexit.register(after_us)
-atexit.register(lifecycle._at_exit)
+atexit.register(lifecycle.at_exit)
 with instrument.region("a"): pass
 before = set(sys.modules)
 threading.Thread.start = lambda self: (started.append(self), start(self))
