@@ -75,7 +75,9 @@ def _check_targets(named: list[NamedExporter]) -> None:
     seen: dict[tuple[type, object], str] = {}
     for item in named:
         target = getattr(item.exporter, "target", None)
-        if target is not None and seen.setdefault((type(item.exporter), target), item.name) != item.name:
+        # A path is one place for all kinds of exporters; anything else may mean something to each kind.
+        kind = str if isinstance(target, str) and target.startswith("/") else type(item.exporter)
+        if target is not None and seen.setdefault((kind, target), item.name) != item.name:
             raise ConfigError(f"option 'export': two exporters write to {target!r}")
 
 

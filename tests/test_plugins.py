@@ -42,6 +42,8 @@ def test_two_exporters_onto_one_file_are_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="two exporters write to"):
         make_exporters(("json:run.jsonl", f"json:{tmp_path}/run.jsonl"))
+    with pytest.raises(ConfigError, match="two exporters write to"):
+        make_exporters(("json:run.jsonl", "chrome:run.jsonl"))
 
 
 def test_exporters_of_one_kind_get_names_of_their_own():

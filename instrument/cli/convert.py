@@ -74,7 +74,7 @@ def _convert(run: Path, specs: tuple[str, ...]) -> None:
         click.echo(f"instrument convert: {note}", err=True)
     seconds = time.monotonic() - began
     for target in targets:
-        for place in target.places:
+        for place in () if target.failed else target.places:
             click.echo(f"{place}: {count:,} spans and marks in {seconds:.1f} s")
     failed = [target.name for target in targets if target.failed]
     if failed:
@@ -170,6 +170,8 @@ class _Target:
 
     def notes(self) -> list[str]:
         """What was not written, a line each."""
+        if self.failed and not self._lost:
+            return [f"{self.name}: the end could not be written"]
         return [
             f"{self.name}: {count:,} lost ({reason}){self._first_error if reason != 'unreadable' else ''}"
             for reason, count in self._lost.items()

@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import os
@@ -10,6 +11,7 @@ from run_builder import WALL, small_run
 from instrument import plugins
 from instrument.cli import main
 from instrument.records import ExportError
+from instrument_exporters import runfile
 
 
 @pytest.fixture
@@ -167,6 +169,7 @@ def test_lines_that_cannot_be_read_are_told_and_are_no_failure(run, capsys):
         (["run.jsonl", "crome:x"], "unknown exporter 'crome'; did you mean 'chrome'?"),
         (["run.jsonl", "chrome:nowhere/x.json"], "chrome:nowhere/x.json: No such file or directory"),
         (["run.jsonl", "chrome:x", "chrome:x"], "two exporters write to"),
+        (["run.jsonl", "chrome:x", "json:x"], "two exporters write to"),
         (["run.jsonl"], "Missing argument 'TARGET...'"),
         (["nothing.jsonl", "chrome:x"], "nothing.jsonl: does not exist"),
         (
@@ -182,3 +185,20 @@ def test_wrong_use_is_one_line_and_changes_nothing(run, tmp_path, capsys, argume
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_is_not_told_as_a_success(run, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    opened = runfile._with_first_line
+
+    def fails_later(file, line, **options):
+        opened(file, line, **options)
+        file._write = full
+        return file
+
+    monkeypatch.setattr(runfile, "_with_first_line", fails_later)
+    code, out, err = called(capsys, run, "chrome:trace.json")
+    assert (code, out) == (2, "")
+    assert "lost (disk_full): [Errno 28] No space left on device" in err
