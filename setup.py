@@ -11,6 +11,8 @@ FLAGS = [
     # One `mov` to reach the calling thread's state. Such variables live in the small reserve that the loader
     # keeps for libraries loaded late, so there may be only a few words of them.
     "-ftls-model=initial-exec",
+    # Calls into the interpreter go straight through the table of addresses, without a jump on the way.
+    "-fno-plt",
     "-Wall",
     "-Wextra",
     "-Wshadow",

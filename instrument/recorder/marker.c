@@ -29,7 +29,7 @@ static PyObject *marker_measure(Marker *marker, PyObject *const *args, Py_ssize_
 
 static PyObject *marker_enter(Marker *marker, PyObject *const *args, Py_ssize_t count)
 {
-    PyThreadState *thread = PyThreadState_Get();
+    PyThreadState *thread = thread_state();
     recursion_credit(thread, 1);
     if (likely(recording)) {
         Frame *frame = span_enter(marker->site, lane_of(thread), marker->carrier);
@@ -42,7 +42,7 @@ static PyObject *marker_enter(Marker *marker, PyObject *const *args, Py_ssize_t 
 static PyObject *marker_leave(Marker *marker, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
 {
     uint64_t end = clock_now();
-    PyThreadState *thread = PyThreadState_Get();
+    PyThreadState *thread = thread_state();
     recursion_credit(thread, -1);
     if (likely(recording))
         span_exit(marker->site, lane_of(thread), end, NULL, 0);
@@ -66,7 +66,7 @@ static PyObject *marker_fail(Marker *marker, PyObject *const *args, Py_ssize_t c
         return NULL;
     }
     uint64_t end = clock_now();
-    recursion_credit(PyThreadState_Get(), -1);
+    recursion_credit(thread_state(), -1);
     if (recording) {
         uint16_t flags = 0;
         const char *error = span_error((PyObject *)Py_TYPE(args[0]), &flags);

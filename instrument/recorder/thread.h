@@ -38,9 +38,19 @@ static inline bool frame_is_open(const Frame *frame)
     return frame->state == FRAME_OPEN || frame->state == FRAME_COVERED;
 }
 
+/* The interpreter's state of this thread, which holds the GIL, without the check that it does. */
+static inline PyThreadState *thread_state(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyThreadState_GetUnchecked();
+#else
+    return _PyThreadState_UncheckedGet();
+#endif
+}
+
 /* Tells apart the tasks of one thread: asyncio runs each in a contextvars.Context of its own. */
 static inline uint16_t lane_of(PyThreadState *thread) { return (uint16_t)((uintptr_t)thread->context >> 4); }
-static inline uint16_t frame_lane(void) { return lane_of(PyThreadState_Get()); }
+static inline uint16_t frame_lane(void) { return lane_of(thread_state()); }
 
 typedef struct ThreadState {
     /* Hot. */
